@@ -1,0 +1,1 @@
+"""llmexp: the whole life of a language model from one declarative configuration."""
