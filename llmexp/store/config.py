@@ -1,0 +1,32 @@
+"""Where artifacts and runs are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from llmexp.config.spec import Mistake, Spec, setting
+
+
+@dataclass(kw_only=True)
+class PathsSpec(Spec):
+    """The folders that llmexp writes. None of them can change what a stage produces."""
+
+    outputs: str = setting(
+        "Folder of everything that llmexp writes: store, runs, sweeps, tracking database.",
+        default="outputs",
+        result=False,
+    )
+    store: list[str] = setting(
+        "Artifact stores: the first is written, the rest (a team's, say) are only read.",
+        default=["outputs/store"],
+        result=False,
+    )
+
+    def check(self) -> Iterator[Mistake]:
+        """At least one store, none named twice."""
+        if not self.store:
+            yield Mistake("store", "is empty: there is nowhere to write", "name at least one folder")
+        twice = sorted({root for root in self.store if self.store.count(root) > 1})
+        if twice:
+            yield Mistake("store", f"names {', '.join(twice)} more than once", "name each store once")
