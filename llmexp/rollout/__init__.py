@@ -1,0 +1,1 @@
+"""Text from the current policy: sampling, generation, rewards, and the rollouts that RL learns from."""

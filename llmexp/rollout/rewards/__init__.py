@@ -1,0 +1,1 @@
+"""Rewards: callables ``reward(record, completion) -> float`` on plain text, one file each."""

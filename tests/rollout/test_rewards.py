@@ -1,0 +1,84 @@
+"""Rewards: what earns them and what does not."""
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from llmexp.rollout.config import ExactAnswerSpec, FormatSpec, WeightedSumSpec
+
+FORMAT_CASES = [
+    json.loads(line) for line in (Path(__file__).parents[1] / "cases/inputs/j05_format.jsonl").open()
+]
+LONG = "<think>" + "<answer>a" * 130_000
+
+
+@pytest.mark.parametrize("case", FORMAT_CASES, ids=lambda case: repr(case["text"])[:40])
+def test_the_format_reward_wants_each_tag_once_in_order_and_nothing_else(case: dict) -> None:
+    assert FormatSpec().build()({}, case["text"]) == case["format_reward"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<think><answer>4</answer></think>",
+        "<answer>4</answer><think>a</think>",
+        "<think>a</think>so<answer>4</answer>",
+        "<think>a</think><answer>4</answer>!",
+        "</think>a<think><answer>4</answer>",
+        "<think> \n</think><answer>4</answer>",
+        "",
+    ],
+)
+def test_a_broken_form_earns_nothing(text: str) -> None:
+    assert FormatSpec().build()({}, text) == 0.0
+
+
+@pytest.mark.parametrize("text", ["42", " 42\n", "42.0", "+42", "042"])
+def test_every_spelling_of_the_number_is_right(text: str) -> None:
+    assert ExactAnswerSpec().build()({"answer": "42"}, text) == 1.0
+
+
+WRONG = ["", "-42", "41 42", "42 43", "4 2", "x42", "0x2a", "42.", "٤٢", "4_2", "1e9"]
+
+
+@pytest.mark.parametrize("text", WRONG)
+def test_anything_but_the_number_alone_is_wrong(text: str) -> None:
+    assert ExactAnswerSpec().build()({"answer": "42"}, text) == 0.0
+
+
+def test_an_answer_that_is_no_number_is_compared_as_text() -> None:
+    reward = ExactAnswerSpec().build()
+    assert (reward({"answer": "Paris"}, " Paris "), reward({"answer": "Paris"}, "paris")) == (1.0, 0.0)
+
+
+def test_the_answer_is_read_from_the_one_answer_tag() -> None:
+    reward = ExactAnswerSpec(tag="answer").build()
+    once, twice = "<think>3</think><answer>4</answer>", "<answer>3</answer><answer>4</answer>"
+    assert [reward({"answer": "4"}, text) for text in (once, twice, "4")] == [1.0, 0.0, 0.0]
+
+
+def test_a_record_without_an_answer_is_named() -> None:
+    with pytest.raises(ValueError, match="sum-7"):
+        ExactAnswerSpec().build()({"id": "sum-7"}, "4")
+
+
+def test_parts_are_added_with_their_weights() -> None:
+    parts = {"answer": ExactAnswerSpec(tag="answer"), "format": FormatSpec()}
+    spec = WeightedSumSpec(parts=parts, weights={"answer": 1.0, "format": 0.2})
+    assert list(spec.check()) == []
+    assert spec.build()({"answer": "4"}, "<think>a</think><answer>5</answer>") == pytest.approx(0.2)
+
+
+def test_a_part_without_a_weight_is_a_mistake() -> None:
+    spec = WeightedSumSpec(parts={"answer": ExactAnswerSpec()}, weights={"format": 1.0})
+    assert [mistake.path for mistake in spec.check()] == ["weights", "parts"]
+
+
+@pytest.mark.parametrize("text", ["1" * 1_000_000, LONG, "<" * 1_000_000, " " * 1_000_000])
+def test_a_completion_of_a_megabyte_is_scored_within_a_second(text: str) -> None:
+    start = time.perf_counter()
+    for spec in (ExactAnswerSpec(), ExactAnswerSpec(tag="answer"), FormatSpec()):
+        spec.build()({"answer": "4"}, text)
+    assert time.perf_counter() - start < 1
