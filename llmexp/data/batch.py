@@ -1,0 +1,94 @@
+"""Batch: the one thing that a model, an objective and a data source have in common.
+
+Shapes: batch = rows of this micro-batch, seq = positions of a row.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+
+@dataclasses.dataclass
+class Batch:
+    """One micro-batch of packed or padded rows.
+
+    A position of padding has document -1, id 0 and a false mask; nothing is ever read off an id's value.
+    """
+
+    ids: Tensor
+    """(batch, seq) int64 token ids."""
+    targets: Tensor
+    """(batch, seq) int64: ``targets[b, t]`` is the id that follows ``ids[b, t]`` in its document."""
+    mask: Tensor
+    """(batch, seq) bool: the target of this position counts in the loss."""
+    positions: Tensor
+    """(batch, seq) int64: place within the document's piece, from 0."""
+    doc_ids: Tensor
+    """(batch, seq) int32: attention stays within equal ids; -1 is padding."""
+    extras: dict[str, Tensor] = dataclasses.field(default_factory=dict)
+    """Further tensors whose first dimension is batch, by name."""
+    sample_ids: list[int] = dataclasses.field(default_factory=list)
+    """Index of each row in the run's data order."""
+    name_documents: Callable[[], list[str]] | None = None
+    """Finds the names of the documents within; asked for in error reports alone."""
+
+    def __len__(self) -> int:
+        """Number of rows."""
+        return self.ids.shape[0]
+
+    def to(self, device: torch.device | str, non_blocking: bool = True) -> Batch:
+        """The same batch on ``device``."""
+        return self._map(lambda tensor: tensor.to(device, non_blocking=non_blocking), self.sample_ids)
+
+    def split(self, n: int) -> list[Batch]:
+        """``n`` micro-batches of consecutive rows, as even as they come, together this batch.
+
+        Raises:
+            ValueError: there are fewer rows than ``n``.
+        """
+        rows = len(self)
+        if not 1 <= n <= rows:
+            raise ValueError(f"cannot split {rows} rows into {n} micro-batches")
+        edges = [rows * k // n for k in range(n + 1)]
+        return [self._rows(a, b) for a, b in zip(edges[:-1], edges[1:], strict=True)]
+
+    def documents(self) -> list[str]:
+        """Names of the documents in this batch, for error reports; empty where the source has none."""
+        return self.name_documents() if self.name_documents else []
+
+    def _rows(self, start: int, end: int) -> Batch:
+        return self._map(lambda tensor: tensor[start:end], self.sample_ids[start:end])
+
+    def _map(self, change: Callable[[Tensor], Tensor], sample_ids: list[int]) -> Batch:
+        return dataclasses.replace(
+            self,
+            ids=change(self.ids),
+            targets=change(self.targets),
+            mask=change(self.mask),
+            positions=change(self.positions),
+            doc_ids=change(self.doc_ids),
+            extras={name: change(tensor) for name, tensor in self.extras.items()},
+            sample_ids=sample_ids,
+        )
+
+
+def concatenate(batches: Sequence[Batch]) -> Batch:
+    """One batch of the rows of several batches of equal length and equal extras."""
+
+    def names() -> list[str]:
+        return [name for batch in batches for name in batch.documents()]
+
+    return Batch(
+        ids=torch.cat([batch.ids for batch in batches]),
+        targets=torch.cat([batch.targets for batch in batches]),
+        mask=torch.cat([batch.mask for batch in batches]),
+        positions=torch.cat([batch.positions for batch in batches]),
+        doc_ids=torch.cat([batch.doc_ids for batch in batches]),
+        extras={name: torch.cat([batch.extras[name] for batch in batches]) for name in batches[0].extras},
+        sample_ids=[i for batch in batches for i in batch.sample_ids],
+        name_documents=names,
+    )

@@ -1,0 +1,1 @@
+"""Tokenizers: training, import from other tools, one folder format, chat templates, the fast engine."""
