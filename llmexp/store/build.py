@@ -139,15 +139,13 @@ def no_room_is_told(what: str, folder: Path) -> Iterator[None]:
         if reason is None:
             raise
         place = next(parent for parent in (folder, *folder.parents) if parent.is_dir())
-        written, free = (
-            bytes_below(folder) if folder.name.startswith(".") else 0,
-            shutil.disk_usage(place).free,
-        )
+        written = bytes_below(folder)
+        free = shutil.disk_usage(place).free
         raise StoreFull(
             f"{what} could not be written to {folder}: {reason} ({error}). It needs more than the "
             f"{written:,} bytes that were written, and {free:,} bytes were free beside them. They are "
-            "removed again; make room (`llmexp store prune --dry-run` shows what can go) or set paths.store to "
-            "another folder"
+            "removed again; make room (`llmexp store prune --dry-run` shows what can go) or set paths.store "
+            "to another folder"
         ) from error
 
 

@@ -29,8 +29,6 @@ class Pruned:
     """What a prune removed, or in a dry run would remove."""
 
     removed: list[Removal] = field(default_factory=list)
-    in_use: list[Path] = field(default_factory=list)
-    """Artifacts that were to go, but somebody holds their lease."""
 
     @property
     def bytes(self) -> int:
@@ -42,14 +40,16 @@ def prune(store: Store, keep: Collection[str], *, dry_run: bool = False) -> Prun
     """Remove from the store's first root what no kept artifact depends on.
 
     ``keep``: the full fingerprints that runs refer to; with them stay their inputs, the inputs of
-    those, and so on, and the inputs of what is being built now. Leftovers of killed builds and
-    discarded artifacts go too. Read-only roots are never touched.
+    those, and so on; what is being built or held by a lease now, and its inputs, stays too.
+    Leftovers of killed builds and discarded artifacts go. Read-only roots are never touched.
+    Collect ``keep`` from all runs, those that still go on included: an artifact that was just
+    published is held by nothing else.
 
     Raises:
         Damaged: the manifest of a kept artifact is broken, so its inputs are not known. Nothing
             was removed.
     """
-    needed = _closure(store, {*keep, *_inputs_of_builds(store)})
+    needed = _closure(store, {*keep, *_held(store)})
     result = Pruned()
     for kind in store.kinds():
         folder = store.root / kind
@@ -83,8 +83,8 @@ def _closure(store: Store, keep: set[str]) -> set[str]:
     return needed
 
 
-def _inputs_of_builds(store: Store) -> Iterator[str]:
-    """The inputs of everything that is being built now, or was when its builder died on another machine."""
+def _held(store: Store) -> Iterator[str]:
+    """What is being built now, or was when its builder died on another machine, and its inputs."""
     leases = store.root / ".leases"
     for marker in sorted(leases.glob("*/*/lease")) if leases.is_dir() else ():
         lease = store.lease(marker.parent.parent.name, marker.parent.name)
@@ -107,9 +107,7 @@ def _prune_one(
         return
     lease = store.lease(kind, fingerprint)
     if not lease.try_acquire():
-        if artifact:
-            result.in_use.append(folder)
-        return
+        return  # somebody has begun to build it since we looked
     try:
         # Without a new epoch a stopped builder that lost its lease could go on into a removed folder.
         if not dry_run:
