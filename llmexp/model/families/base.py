@@ -123,6 +123,10 @@ def family_for(spec: ModelSpec) -> tuple[str, Family]:
     lost: dict[str, list[str]] = {}
     for name in family_names():
         candidate = family(name)
+        if spec.d_model % spec.n_heads:
+            # transformers refuses such a config in every family here, whatever head_dim says.
+            lost[name] = ["n_heads"]
+            continue
         config = candidate.config_from(spec)
         lost[name] = differing(spec, candidate.spec_from(ConfigReader(config, name)))
         if not lost[name]:

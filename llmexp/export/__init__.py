@@ -1,0 +1,1 @@
+"""Models in the formats of other tools, with their tokenizer and a model card."""
