@@ -33,8 +33,8 @@ class Batch:
     """Further tensors whose first dimension is batch, by name."""
     sample_ids: list[int] = dataclasses.field(default_factory=list)
     """Index of each row in the run's data order."""
-    name_documents: Callable[[], list[str]] | None = None
-    """Finds the names of the documents within; asked for in error reports alone."""
+    name_documents: Callable[[list[int]], list[str]] | None = None
+    """Names the documents of samples; asked in error reports alone."""
 
     def __len__(self) -> int:
         """Number of rows."""
@@ -58,7 +58,7 @@ class Batch:
 
     def documents(self) -> list[str]:
         """Names of the documents in this batch, for error reports; empty where the source has none."""
-        return self.name_documents() if self.name_documents else []
+        return self.name_documents(self.sample_ids) if self.name_documents else []
 
     def _rows(self, start: int, end: int) -> Batch:
         return self._map(lambda tensor: tensor[start:end], self.sample_ids[start:end])
@@ -77,11 +77,7 @@ class Batch:
 
 
 def concatenate(batches: Sequence[Batch]) -> Batch:
-    """One batch of the rows of several batches of equal length and equal extras."""
-
-    def names() -> list[str]:
-        return [name for batch in batches for name in batch.documents()]
-
+    """One batch of the rows of several batches of one source, of equal length and equal extras."""
     return Batch(
         ids=torch.cat([batch.ids for batch in batches]),
         targets=torch.cat([batch.targets for batch in batches]),
@@ -90,5 +86,5 @@ def concatenate(batches: Sequence[Batch]) -> Batch:
         doc_ids=torch.cat([batch.doc_ids for batch in batches]),
         extras={name: torch.cat([batch.extras[name] for batch in batches]) for name in batches[0].extras},
         sample_ids=[i for batch in batches for i in batch.sample_ids],
-        name_documents=names,
+        name_documents=batches[0].name_documents,
     )

@@ -1,0 +1,90 @@
+"""Specs of the tokenizers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from llmexp.config.spec import Mistake, Spec, setting
+
+TIKTOKEN_ENCODINGS = ("gpt2", "r50k_base", "p50k_base", "p50k_edit", "cl100k_base", "o200k_base", "o200k_harmony")
+"""Encodings that tiktoken knows by name."""
+
+
+@dataclass(kw_only=True)
+class TokenizerSpec(Spec):
+    """Where a tokenizer comes from. All become one folder in the format of Hugging Face.
+
+    ``builds`` is called with the fields and, at run time, ``out`` (the empty folder to fill) and, where
+    it is trained, ``texts`` (the training texts).
+    """
+
+    trained: ClassVar[bool] = False
+    """Whether it is learned from a corpus."""
+
+    chat_template: str | None = setting(
+        "Jinja file whose template replaces the tokenizer's own.", default=None, path=True
+    )
+
+
+@dataclass(kw_only=True)
+class BpeSpec(TokenizerSpec):
+    """Byte-level BPE, trained on the corpus's training split."""
+
+    builds: ClassVar[str] = "llmexp.tokenizer.bpe:train_bpe"
+    trained: ClassVar[bool] = True
+
+    vocab_size: int = setting("Size of the vocabulary, special tokens included.", default=4096, ge=260, unit="tokens")
+    digits: str = setting(
+        "Digits in one token at most: numbers are cut into single digits or groups of three.",
+        default="single",
+        choices=("single", "triple"),
+    )
+    min_frequency: int = setting("A pair must occur this often to be merged.", default=2, ge=1)
+    train_bytes: int | None = setting(
+        "Text to learn from, from the start of the training split; null: all of it.", default=None, gt=0, unit="bytes"
+    )
+
+
+@dataclass(kw_only=True)
+class BytesSpec(TokenizerSpec):
+    """One token a byte."""
+
+    builds: ClassVar[str] = "llmexp.tokenizer.bpe:make_bytes"
+
+
+@dataclass(kw_only=True)
+class HuggingFaceSpec(TokenizerSpec):
+    """A tokenizer of the Hugging Face kind."""
+
+    builds: ClassVar[str] = "llmexp.tokenizer.imported:import_huggingface"
+
+    name: str = setting("Folder, or name on the Hub.")
+    revision: str | None = setting("Commit or tag on the Hub.", default=None)
+
+    def check(self) -> Iterator[Mistake]:
+        """A name that is written as a path must be a folder that holds a tokenizer."""
+        folder = Path(self.name).expanduser()
+        if self.name.startswith((".", "/", "~")) and not folder.is_dir():
+            yield Mistake("name", f"there is no folder {self.name}", "give the folder that holds tokenizer.json")
+
+
+@dataclass(kw_only=True)
+class TiktokenSpec(TokenizerSpec):
+    """An encoding of tiktoken, or a local file of ranks."""
+
+    builds: ClassVar[str] = "llmexp.tokenizer.imported:import_tiktoken"
+
+    name: str = setting("Name of an encoding, or path of a .tiktoken file.", default="cl100k_base")
+    pattern: str | None = setting(
+        "Regular expression that cuts text into words; null: the encoding's own, for a file that of cl100k_base.",
+        default=None,
+    )
+
+    def check(self) -> Iterator[Mistake]:
+        """The name is one that tiktoken knows, or a file that is there."""
+        if self.name not in TIKTOKEN_ENCODINGS and not Path(self.name).expanduser().is_file():
+            known = ", ".join(TIKTOKEN_ENCODINGS)
+            yield Mistake("name", f"{self.name} is neither an encoding nor a file", f"one of {known}, or a file")

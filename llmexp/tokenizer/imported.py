@@ -1,0 +1,81 @@
+"""Tokenizers of other tools, as one folder."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from llmexp.tokenizer.bpe import byte_level
+from llmexp.tokenizer.engine import POSSESSIVE_COUNT
+from llmexp.tokenizer.folder import DOCUMENT_END, SPECIAL_TOKENS, own_config, read_folder, write_folder
+from llmexp.tokenizer.ranks import merges_of
+
+HUB_FILES = ["tokenizer*", "special_tokens_map.json", "chat_template*", "*.model", "vocab*", "merges.txt", "config.json"]
+
+
+def import_huggingface(*, out: Path, name: str, revision: str | None, chat_template: str | None) -> None:
+    """Write the folder of a tokenizer that `transformers` knows.
+
+    Args:
+        out: The folder to fill.
+        name: A local folder, or a name on the Hub (the local cache is used without a network).
+        revision: Commit or tag on the Hub.
+        chat_template: A Jinja file in place of the tokenizer's own template.
+    """
+    source = Path(name).expanduser()
+    if not source.is_dir():
+        from huggingface_hub import snapshot_download
+
+        source = Path(snapshot_download(name, revision=revision, allow_patterns=HUB_FILES))
+    if (source / "tokenizer.json").is_file():
+        write_folder(out, *read_folder(source), chat_template)
+        return
+    from transformers import AutoTokenizer
+
+    with tempfile.TemporaryDirectory() as converted:
+        AutoTokenizer.from_pretrained(source).save_pretrained(converted)
+        write_folder(out, *read_folder(Path(converted)), chat_template)
+
+
+def import_tiktoken(*, out: Path, name: str, pattern: str | None, chat_template: str | None) -> None:
+    """Write the folder of an encoding of tiktoken.
+
+    Special tokens for chats and padding are added behind its own, and the chat template is ChatML.
+
+    Args:
+        out: The folder to fill.
+        name: A name that tiktoken knows, or a local file of ranks.
+        pattern: Where text is cut into words, if not as the encoding says.
+        chat_template: A Jinja file in place of ChatML.
+    """
+    ranks, special, own_pattern = _tiktoken_parts(name)
+    end = DOCUMENT_END if DOCUMENT_END in special or not special else next(iter(special))
+    for token in SPECIAL_TOKENS if end == DOCUMENT_END else SPECIAL_TOKENS[1:]:
+        if token not in special:
+            special[token] = max([*ranks.values(), *special.values()]) + 1
+    content = byte_level(ranks, merges_of(ranks), special, _for_oniguruma(pattern or own_pattern), start=end)
+    write_folder(out, content, own_config(list(special), end), chat_template)
+
+
+def _tiktoken_parts(name: str) -> tuple[dict[bytes, int], dict[str, int], str]:
+    """Ranks, special tokens and word pattern of an encoding or of a file of ranks."""
+    import tiktoken
+    from tiktoken.load import load_tiktoken_bpe
+
+    from llmexp.tokenizer.bpe import WORDS
+
+    file = Path(name).expanduser()
+    if file.is_file():
+        return load_tiktoken_bpe(str(file)), {}, WORDS["triple"]
+    parts: Any = tiktoken.get_encoding(name)
+    return dict(parts._mergeable_ranks), dict(parts._special_tokens), parts._pat_str
+
+
+def _for_oniguruma(pattern: str) -> str:
+    """A pattern of tiktoken as `tokenizers` must read it.
+
+    A counted repetition that does not go back stands at the end of an alternative in tiktoken's
+    patterns, where going back would change nothing.
+    """
+    return POSSESSIVE_COUNT.sub(r"\1", pattern)
