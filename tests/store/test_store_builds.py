@@ -93,6 +93,24 @@ def test_kill_9_at_random_moments_leaves_the_store_valid_and_the_next_build_goes
     assert [artifact.damages() for artifact in store.list()] == [[], [], []]
 
 
+def test_kill_9_before_each_single_change_leaves_the_store_valid_and_the_next_build_goes_on(
+    store, start_builder
+):
+    for change in range(1, 100):
+        fingerprint = f"{change:032x}"
+        builder = start_builder(fingerprint, "killed", "--pieces", 2, "--pause", 0, "--die-at", change)
+        if builder.wait(timeout=30) == 0:
+            break  # it made fewer changes than that
+        assert store.broken() == []
+        with store.build("corpus", fingerprint, stage="collect", config={}, run_id="next") as build:
+            if build.artifact is None:
+                (build.out / "data.txt").write_text("next")
+                build.publish()
+        assert store.verify(store.find("corpus", fingerprint)) == []
+        assert leftovers(store) == []
+    assert 10 < change < 99
+
+
 def test_what_a_killed_builder_left_is_removed_by_the_next(store, start_builder):
     builder = start_builder(F, "killed", "--pause", 5)
     assert builder.stdout.readline() == "building\n"
@@ -128,6 +146,20 @@ def test_a_stopped_builder_that_wakes_first_leaves_the_building_to_its_successor
     with store.build("corpus", F, stage="collect", config={}, run_id="successor") as build:
         builder.send_signal(signal.SIGCONT)
         assert builder.communicate(timeout=20)[0].split() == ["lost"]
+        (build.out / "data.txt").write_bytes(b"successor")
+        build.publish()
+    assert store.find("corpus", F).manifest.run_id == "successor"
+
+
+def test_a_builder_stopped_just_before_its_rename_cannot_publish_after_its_successor_began(
+    store, start_builder
+):
+    builder = start_builder(F, "stopped", "--stop-at-rename")
+    assert os.waitid(os.P_PID, builder.pid, os.WSTOPPED | os.WNOWAIT).si_status == signal.SIGSTOP
+    with store.build("corpus", F, stage="collect", config={}, run_id="successor") as build:
+        builder.send_signal(signal.SIGCONT)
+        assert builder.communicate(timeout=20)[0].split() == ["building", "lost"]
+        assert store.find("corpus", F) is None
         (build.out / "data.txt").write_bytes(b"successor")
         build.publish()
     assert store.find("corpus", F).manifest.run_id == "successor"

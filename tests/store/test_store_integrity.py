@@ -23,7 +23,7 @@ def flip_a_bit(path, seed=0):
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_flipped_bit_is_noticed_on_read_and_named(store, put, seed):
+def test_a_flipped_bit_is_noticed_on_read_and_named(put, seed):
     artifact = put(A, content=b"some text " * 100)
     flip_a_bit(artifact.path / "data.txt", seed)
     with pytest.raises(Damaged, match=rf"corpus/{A} .*data\.txt .*llmexp store verify {A} --rebuild") as told:
@@ -47,7 +47,7 @@ def test_a_flipped_bit_in_the_manifest_is_noticed(store, put, seed):
             store.find("corpus", A)
 
 
-def test_damage_after_the_first_read_is_noticed_too(store, put):
+def test_damage_after_the_first_read_is_noticed_too(put):
     artifact = put(A)
     artifact.file("data.txt")
     (artifact.path / "data.txt").write_bytes(b"tex?")
@@ -56,7 +56,7 @@ def test_damage_after_the_first_read_is_noticed_too(store, put):
         artifact.file("data.txt")
 
 
-def test_a_missing_and_a_cut_file_are_named(store, put):
+def test_a_missing_and_a_cut_file_are_named(put):
     artifact = put(A)
     (artifact.path / "data.txt").write_bytes(b"t")
     with pytest.raises(Damaged, match="1 bytes instead of 4"):
@@ -66,7 +66,7 @@ def test_a_missing_and_a_cut_file_are_named(store, put):
         artifact.folder()
 
 
-def test_a_name_that_the_artifact_never_had_is_another_error_than_damage(store, put):
+def test_a_name_that_the_artifact_never_had_is_another_error_than_damage(put):
     with pytest.raises(KeyError, match=r"no file 'date\.txt'; it has data\.txt"):
         put(A).file("date.txt")
 
