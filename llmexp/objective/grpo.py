@@ -106,7 +106,7 @@ class GRPO(Objective):
         if self._negative_in_a_row == LASTING:
             warnings.warn(
                 f"the mean of log π − log π_ref was negative in {LASTING} micro-batches in a row: "
-                "completions come from another policy than the one trained, or the reference is not one",
+                "completions come from another policy than the one trained, or the reference is not fixed",
                 RuntimeWarning,
                 stacklevel=2,
             )

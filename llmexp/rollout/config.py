@@ -87,3 +87,31 @@ class WeightedSumSpec(RewardSpec):
 
         parts = {name: part.build() for name, part in self.parts.items()}
         return target(self.builds)(parts=parts, weights=self.weights, **runtime)
+
+
+@dataclasses.dataclass(kw_only=True)
+class RolloutSpec(Spec):
+    """How completions to learn from are sampled.
+
+    Any token can be drawn: cutting off the unlikely ones would make the ratio of policies wrong. One
+    optimizer step learns from ``trainer.global_batch`` completions of global_batch / group_size prompts.
+    """
+
+    builds: ClassVar[str] = "llmexp.rollout.source:RolloutSource"
+
+    group_size: int = setting("Completions of one prompt, compared with each other.", default=8, ge=2)
+    temperature: float = setting("Divides the logits, in sampling and in learning alike.", default=1.0, gt=0)
+    max_new_tokens: int = setting("Longest completion.", default=64, gt=0, unit="tokens")
+    generate_batch: int = setting(
+        "Completions generated at a time on one rank.", default=512, ge=1, unit="completions", result=False
+    )
+
+    def check_batch(self, global_batch: int, world: int = 1) -> Iterator[Mistake]:
+        """A global batch is whole groups, and the same number on each of ``world`` ranks."""
+        if global_batch % (self.group_size * world):
+            on = f" on each of {world} ranks" if world > 1 else ""
+            yield Mistake(
+                "group_size",
+                f"trainer.global_batch={global_batch} is not whole groups of {self.group_size}{on}",
+                f"use a multiple of {self.group_size * world} for trainer.global_batch",
+            )

@@ -17,6 +17,9 @@ from torch import Tensor, nn
 
 from llmexp.rollout.sampling import Sampling, draw
 
+UNWRITTEN = -1
+"""Id of a place where nothing was generated; no token's id."""
+
 COMPACT_BELOW = 0.75
 """Finished rows leave the cache once those going fall to this share of it: leaving copies the rest."""
 
@@ -38,6 +41,11 @@ class Completions:
     def mask(self) -> Tensor:
         """(rows, longest) bool: the generated tokens. Not told by id: padding may equal an end id."""
         return torch.arange(self.ids.shape[1], device=self.ids.device) < self.lengths[:, None]
+
+    def select(self, rows: Sequence[int]) -> Completions:
+        """The given rows, in that order."""
+        where = torch.tensor(rows, dtype=torch.int64, device=self.ids.device)
+        return Completions(self.ids[where], self.logprobs[where], self.lengths[where], self.finished[where])
 
     def answer_ids(self, row: int) -> list[int]:
         """The tokens of ``row`` without the end token."""
@@ -75,12 +83,8 @@ def generate(
     _check(prompts, keys, context_length)
     device = next(model.parameters()).device
     width = sampling.max_new_tokens
-    out = Completions(
-        ids=torch.full((len(prompts), width), pad_id, device=device),
-        logprobs=torch.zeros(len(prompts), width, device=device),
-        lengths=torch.zeros(len(prompts), dtype=torch.int64, device=device),
-        finished=torch.zeros(len(prompts), dtype=torch.bool, device=device),
-    )
+    ids = torch.full((len(prompts), width), UNWRITTEN, device=device)
+    logprobs = torch.zeros(len(prompts), width, device=device)
     # Equal lengths together need no padding, and equal prompts together are read once.
     order = sorted(range(len(prompts)), key=lambda row: (len(prompts[row]), tuple(prompts[row])))
     ends = torch.tensor(sorted(stop_ids), dtype=torch.int64, device=device)
@@ -90,14 +94,24 @@ def generate(
         batch = [prompts[row] for row in rows]
         row_keys = torch.tensor([keys[row] for row in rows], device=device)
         steps = _decode(model, batch, sampling, row_keys, ends, pad_id, context_length)
-        for position, (live, ids, logprobs) in enumerate(steps):
-            out.ids[where[live], position] = ids
-            out.logprobs[where[live], position] = logprobs
-            out.lengths[where[live]] = position + 1
-            out.finished[where[live]] = torch.isin(ids, ends)
-    longest = int(out.lengths.max()) if len(prompts) else 0
-    out.ids, out.logprobs = out.ids[:, :longest], out.logprobs[:, :longest]
-    return out
+        for position, (live, new_ids, new_logprobs) in enumerate(steps):
+            ids[where[live], position] = new_ids
+            logprobs[where[live], position] = new_logprobs
+    lengths, finished = ended(ids, ends)
+    longest = int(lengths.max()) if len(prompts) else 0
+    ids = torch.where(ids == UNWRITTEN, pad_id, ids)
+    return Completions(ids[:, :longest], logprobs[:, :longest], lengths, finished)
+
+
+def ended(ids: Tensor, ends: Tensor) -> tuple[Tensor, Tensor]:
+    """Lengths (rows,) int64, the end token included, and whether there is one (rows,) bool.
+
+    ``ids`` (rows, longest) int64, ``UNWRITTEN`` where nothing was generated; ``ends`` are the ids of
+    *all* end tokens. A row ends with the first of them: whatever follows is no part of the completion.
+    """
+    is_end = torch.isin(ids, ends)
+    finished = is_end.any(-1)
+    return torch.where(finished, is_end.int().argmax(-1) + 1, (ids != UNWRITTEN).sum(-1)), finished
 
 
 def stream(

@@ -35,12 +35,12 @@ def test_a_broken_form_earns_nothing(text: str) -> None:
     assert FormatSpec().build()({}, text) == 0.0
 
 
-@pytest.mark.parametrize("text", ["42", " 42\n", "42.0", "+42", "042"])
+@pytest.mark.parametrize("text", ["42", " 42\n", "42.0", "+42"])
 def test_every_spelling_of_the_number_is_right(text: str) -> None:
     assert ExactAnswerSpec().build()({"answer": "42"}, text) == 1.0
 
 
-WRONG = ["", "-42", "41 42", "42 43", "4 2", "x42", "0x2a", "42.", "٤٢", "4_2", "1e9"]
+WRONG = ["", "-42", "41 42", "42 43", "4 2", "x42", "0x2a", "42.", "٤٢", "4_2", "1e9", "042"]
 
 
 @pytest.mark.parametrize("text", WRONG)
@@ -57,6 +57,11 @@ def test_the_answer_is_read_from_the_one_answer_tag() -> None:
     reward = ExactAnswerSpec(tag="answer").build()
     once, twice = "<think>3</think><answer>4</answer>", "<answer>3</answer><answer>4</answer>"
     assert [reward({"answer": "4"}, text) for text in (once, twice, "4")] == [1.0, 0.0, 0.0]
+
+
+def test_digits_from_the_lowest_up_are_not_compared_as_a_number() -> None:
+    reward = ExactAnswerSpec().build()
+    assert [reward({"answer": "07"}, text) for text in ("07", "7")] == [1.0, 0.0]
 
 
 def test_a_record_without_an_answer_is_named() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from llmexp.rollout.rewards.tags import between
 
-_NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?")
+_NUMBER = re.compile(r"[+-]?(0|[1-9][0-9]*)(\.[0-9]+)?")
 _LONGEST = 400
 """Characters; nothing longer is a number that somebody meant, and no reward should spend time on it."""
 
@@ -17,8 +17,9 @@ class ExactAnswer:
     """1.0 when the completion is the record's answer, else 0.0.
 
     Strict: the whole completion (or the whole of the one ``tag``) is the answer, but for white
-    space around it. Numbers are compared as decimals, so 4, +4, 04 and 4.0 are one answer; other
-    answers as text. A number in the middle of prose earns nothing: who lists many numbers would be right.
+    space around it. Numbers are compared as decimals, so 4, +4 and 4.0 are one answer. Others are
+    compared as text, also those with leading zeros: digits written from the lowest up may end in them.
+    A number in the middle of prose earns nothing: who lists many numbers would be right.
     """
 
     def __init__(self, *, tag: str) -> None:
