@@ -1,0 +1,408 @@
+"""The `data` and `curation` groups: where text comes from, and what is kept of it."""
+
+from __future__ import annotations
+
+import codecs
+import glob
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from llmexp.config.spec import Mistake, Spec, setting
+
+KINDS = ("prose", "code", "chat", "prompt")
+"""What a record can be; curation steps choose among them."""
+
+
+def _nested(help: str, spec: type[Spec]) -> Any:
+    """A field that holds a spec, with that spec's defaults."""
+    return field(default_factory=spec, metadata=dict(setting(help).metadata))
+
+
+@dataclass(kw_only=True)
+class DataSpec(Spec):
+    """A source of records.
+
+    A source of one's own is a subclass in one's own package: fields, and ``builds`` naming a
+    `llmexp.corpus.source.Source` (or anything with its ``records()`` and ``split(record)``).
+    """
+
+
+@dataclass(kw_only=True)
+class SplitDataSpec(DataSpec):
+    """A source whose records are split by the hash of their text."""
+
+    heldout: float = setting(
+        "Share of the documents that is held out, chosen by the hash of each text.",
+        default=0.05,
+        ge=0,
+        lt=1,
+    )
+    max_documents: int | None = setting(
+        "At most so many documents, the first ones read; empty = all.", default=None, ge=1
+    )
+
+
+@dataclass(kw_only=True)
+class FileDataSpec(SplitDataSpec):
+    """Local files, read as a stream."""
+
+    path: str = setting(
+        "A file, a folder (read with its subfolders) or a glob such as 'notes/**/*.md'.",
+        result=False,
+    )
+    kind: str = setting(
+        "What the records are: curation has other rules for prose than for code.",
+        default="prose",
+        choices=KINDS,
+    )
+    max_document_bytes: int = setting(
+        "A larger document is left out and counted as bad.", default=16 * 2**20, unit="bytes", ge=1
+    )
+    encoding: str = setting(
+        "Encoding of what is not valid UTF-8 and has no byte-order mark, such as latin-1.",
+        default="utf-8",
+    )
+    on_bad_file: str = setting(
+        "What a broken, empty, binary or truncated file does: skip keeps its complete records and goes on.",
+        default="skip",
+        choices=("fail", "skip"),
+    )
+    max_bad_files: int = setting("More bad files than this end the stage.", default=10, unit="files", ge=0)
+    max_bad_records: int = setting(
+        "More bad records than this end the stage.", default=100, unit="records", ge=0
+    )
+
+    def check(self) -> Iterator[Mistake]:
+        """The path names at least one file, and the encoding exists. Nothing is opened."""
+        yield from path_mistakes(self.path, "path")
+        try:
+            codecs.lookup(self.encoding)
+        except LookupError:
+            yield Mistake("encoding", f"{self.encoding!r} is no encoding that Python has", "use e.g. latin-1")
+
+
+def path_mistakes(path: str, name: str) -> Iterator[Mistake]:
+    """What is wrong with a path or glob that must name something on this machine."""
+    expanded = os.path.expanduser(path)
+    if os.path.exists(expanded):
+        return
+    if not glob.has_magic(expanded):
+        yield Mistake(name, f"{path} does not exist", "give a file, a folder or a glob")
+    elif next(glob.iglob(expanded, recursive=True), None) is None:
+        yield Mistake(name, f"{path} matches no file", "quote the glob, and use ** for subfolders")
+
+
+@dataclass(kw_only=True)
+class TextFilesSpec(FileDataSpec):
+    """Plain text: one document a file, or several where a file is long."""
+
+    builds: ClassVar[str] = "llmexp.corpus.readers:TextFiles"
+    suffixes: list[str] = setting(
+        "Endings of the files that a folder is searched for (.gz .bz2 .xz .zst may follow); .py is code.",
+        default=[".txt", ".text", ".md", ".markdown", ".rst", ".org", ".adoc", ".tex"],
+    )
+    separator: str = setting(
+        "Text between two documents of one file, such as <|endoftext|>; empty = none.", default=""
+    )
+    piece_chars: int = setting(
+        "A longer text becomes several documents, cut after the last blank line (or line) that fits; 0 = never.",
+        default=65536,
+        unit="characters",
+        ge=0,
+    )
+
+
+@dataclass(kw_only=True)
+class JsonlSpec(FileDataSpec):
+    """One JSON object a line."""
+
+    builds: ClassVar[str] = "llmexp.corpus.readers:JsonLines"
+    text_field: str = setting("Name of the field that holds the text.", default="text")
+
+
+@dataclass(kw_only=True)
+class CsvSpec(FileDataSpec):
+    """A table with a header line; values are text, whatever they look like."""
+
+    builds: ClassVar[str] = "llmexp.corpus.tables:CsvTable"
+    text_field: str = setting("Name of the column that holds the text.", default="text")
+    delimiter: str = setting("The character between two columns; for tabs, '\\t' in double quotes.", default=",")
+
+    def check(self) -> Iterator[Mistake]:
+        """The delimiter is one character."""
+        yield from super().check()
+        if len(self.delimiter) != 1:
+            yield Mistake("delimiter", f"{self.delimiter!r} is not one character", "use e.g. ';'")
+
+
+@dataclass(kw_only=True)
+class ParquetSpec(FileDataSpec):
+    """Parquet files."""
+
+    builds: ClassVar[str] = "llmexp.corpus.tables:Parquet"
+    text_field: str = setting("Name of the column that holds the text.", default="text")
+
+
+@dataclass(kw_only=True)
+class ChatJsonlSpec(FileDataSpec):
+    """Conversations, one JSON object a line; fields beside the messages (an answer, say) are kept."""
+
+    builds: ClassVar[str] = "llmexp.corpus.readers:ChatLines"
+    kind: str = setting(
+        "Conversations to learn from, or prompts whose answers a reward checks.",
+        default="chat",
+        choices=("chat", "prompt"),
+    )
+    messages_field: str = setting(
+        "Name of the field that holds the messages: role and content, or from and value.",
+        default="messages",
+    )
+
+
+@dataclass(kw_only=True)
+class HuggingFaceSpec(SplitDataSpec):
+    """A dataset of the Hugging Face Hub, or a local folder in the same format, as a stream."""
+
+    builds: ClassVar[str] = "llmexp.corpus.hub:HubDataset"
+    path: str = setting("Name on the Hub (owner/name), or a local folder.")
+    name: str | None = setting("Configuration of the dataset, where it has several.", default=None)
+    hub_split: str = setting("Which of the dataset's own splits is read.", default="train")
+    revision: str | None = setting("Commit, branch or tag on the Hub; empty = the newest.", default=None)
+    text_field: str = setting("Name of the column that holds the text.", default="text")
+    messages_field: str | None = setting(
+        "Name of the column that holds messages, for conversations; empty = the dataset is text.",
+        default=None,
+    )
+    kind: str = setting("What the records are.", default="prose", choices=KINDS)
+    max_document_bytes: int = setting(
+        "A larger document is left out and counted as bad.", default=16 * 2**20, unit="bytes", ge=1
+    )
+    max_bad_records: int = setting(
+        "More bad records than this end the stage.", default=100, unit="records", ge=0
+    )
+
+
+@dataclass(kw_only=True)
+class PythonStdlibSpec(SplitDataSpec):
+    """The standard library of the running Python: docstrings as prose, modules as code. Nothing is imported."""
+
+    builds: ClassVar[str] = "llmexp.corpus.stdlib:PythonStdlib"
+    exclude: list[str] = setting(
+        "Folders that are not read, wherever they lie.",
+        default=[
+            "site-packages",
+            "dist-packages",
+            "test",
+            "tests",
+            "idlelib",
+            "lib2to3",
+            "pydoc_data",
+            "turtledemo",
+            "distutils",
+        ],
+    )
+    docstrings: bool = setting("Read the documentation strings, as prose.", default=True)
+    modules: bool = setting("Read the modules' source, as code.", default=True)
+
+    def check(self) -> Iterator[Mistake]:
+        """Something is read."""
+        if not (self.docstrings or self.modules):
+            yield Mistake("modules", "neither docstrings nor modules are read", "set one of them to true")
+
+
+@dataclass(kw_only=True)
+class ProblemsSpec(Spec):
+    """Arithmetic problems, and how they are written."""
+
+    low: int = setting("Smallest operand.", default=10, ge=0)
+    high: int = setting("Largest operand.", default=99, ge=1)
+    operators: list[str] = setting("Operators: + - *; a difference is never negative.", default=["+"])
+    digits: str = setting(
+        "How numbers are written: plain 47, spaced '4 7', reversed 74 (lowest digit first, in answers only).",
+        default="plain",
+        choices=("plain", "spaced", "reversed"),
+    )
+    question: str = setting("The question; {problem} becomes '47 + 25'.", default="What is {problem}?")
+
+    def check(self) -> Iterator[Mistake]:
+        """Operands form a range, operators are known, the question holds the problem."""
+        if self.high < self.low:
+            yield Mistake("high", f"{self.high} is below low = {self.low}", "raise it")
+        unknown = [op for op in self.operators if op not in ("+", "-", "*")]
+        if unknown or not self.operators:
+            yield Mistake("operators", f"{self.operators} is not a choice of + - *", "use e.g. ['+']")
+        if "{problem}" not in self.question:
+            yield Mistake("question", f"{self.question!r} lacks {{problem}}", "use 'What is {problem}?'")
+
+    def count(self) -> int:
+        """How many problems there are, operands in either order counted once."""
+        numbers = self.high - self.low + 1
+        return len(set(self.operators)) * numbers * (numbers + 1) // 2
+
+
+@dataclass(kw_only=True)
+class ArithmeticSpec(DataSpec):
+    """Arithmetic prompts with their answers, for learning from rewards.
+
+    One problem in ten is held out, by a hash of operator and unordered operands that no setting
+    changes: so no other source of problems can show a held-out one in training.
+    """
+
+    builds: ClassVar[str] = "llmexp.corpus.arithmetic:ArithmeticPrompts"
+    problems: ProblemsSpec = _nested("The problems.", ProblemsSpec)
+    n_train: int = setting("Training prompts at most.", default=4000, ge=1)
+    n_heldout: int = setting("Held-out prompts at most.", default=256, ge=1)
+    sample: int = setting("Which sample of the problems; another number draws others.", default=0, ge=0)
+
+    def check(self) -> Iterator[Mistake]:
+        """There are problems enough to hold some out."""
+        if self.problems.count() < 20:
+            yield Mistake(
+                "problems.high",
+                f"only {self.problems.count()} different problems: one in ten is held out",
+                "widen the operands",
+            )
+
+
+@dataclass(kw_only=True)
+class DocstringChatsSpec(SplitDataSpec):
+    """Conversations about the standard library, made from its docstrings, with some arithmetic.
+
+    ``heldout`` splits the docstrings; the arithmetic is split as `ArithmeticSpec` says.
+    """
+
+    builds: ClassVar[str] = "llmexp.corpus.chats:DocstringChats"
+    phrasings: int = setting("Conversations a docstring, each with another question.", default=2, ge=0, le=6)
+    max_answer_chars: int = setting(
+        "Longer first paragraphs are cut after a sentence.", default=240, unit="characters", ge=20
+    )
+    n_arithmetic: int = setting("Arithmetic demonstrations for training.", default=1000, ge=0)
+    n_arithmetic_heldout: int = setting("Arithmetic conversations held out.", default=100, ge=0)
+    sample: int = setting("Which sample of the problems; another number draws others.", default=0, ge=0)
+    problems: ProblemsSpec = _nested("The arithmetic problems.", ProblemsSpec)
+
+    def check(self) -> Iterator[Mistake]:
+        """Something is made."""
+        if not (self.phrasings or self.n_arithmetic):
+            yield Mistake("phrasings", "neither docstrings nor arithmetic are used", "set phrasings=1")
+
+
+@dataclass(kw_only=True)
+class StepSpec(Spec):
+    """One curation step. It builds an object with ``apply(record, counts)``, see `llmexp.corpus.steps`."""
+
+    applies_to: list[str] = setting("Kinds of record that it is for; empty = all.", default=[])
+
+    def check(self) -> Iterator[Mistake]:
+        """The kinds exist."""
+        unknown = [kind for kind in self.applies_to if kind not in KINDS]
+        if unknown:
+            yield Mistake("applies_to", f"{unknown} is no kind of record", f"choose among {', '.join(KINDS)}")
+
+
+@dataclass(kw_only=True)
+class EncodingSpec(StepSpec):
+    """Repair text that was decoded wrongly (ftfy); quotes, ligatures and HTML stay as they are."""
+
+    builds: ClassVar[str] = "llmexp.corpus.steps:RepairEncoding"
+
+
+@dataclass(kw_only=True)
+class UnicodeSpec(StepSpec):
+    """Join surrogate pairs, replace lone surrogates by U+FFFD, normalise."""
+
+    builds: ClassVar[str] = "llmexp.corpus.steps:NormalizeUnicode"
+    form: str = setting("Unicode normalisation form.", default="NFC", choices=("NFC", "NFKC", "none"))
+
+
+@dataclass(kw_only=True)
+class EmptySpec(StepSpec):
+    """Remove records without text."""
+
+    builds: ClassVar[str] = "llmexp.corpus.steps:DropEmpty"
+
+
+@dataclass(kw_only=True)
+class ExactDuplicatesSpec(StepSpec):
+    """Remove records whose text, but for white space, was seen before; the held-out copy is the one kept."""
+
+    builds: ClassVar[str] = "llmexp.corpus.seen:SeenTexts"
+
+
+@dataclass(kw_only=True)
+class GopherQualitySpec(StepSpec):
+    """Quality rules of Gopher (Rae et al. 2021, arXiv:2112.11446, table A1)."""
+
+    builds: ClassVar[str] = "llmexp.corpus.quality:GopherQuality"
+    min_words: int = setting("Fewest words.", default=50, unit="words", ge=0)
+    max_words: int = setting("Most words.", default=100_000, unit="words", ge=1)
+    min_word_length: float = setting("Smallest mean word length.", default=3.0, unit="characters", ge=0)
+    max_word_length: float = setting("Largest mean word length.", default=10.0, unit="characters", ge=0)
+    max_symbol_ratio: float = setting("Most hash signs, or ellipses, a word.", default=0.1, ge=0)
+    max_bullet_lines: float = setting("Largest share of lines that begin with a bullet.", default=0.9, ge=0)
+    max_ellipsis_lines: float = setting("Largest share of lines that end with an ellipsis.", default=0.3, ge=0)
+    min_alphabetic_words: float = setting(
+        "Smallest share of words with a letter in them.", default=0.8, ge=0, le=1
+    )
+    min_stop_words: int = setting(
+        "Fewest different words among: the be to of and that have with.", default=2, ge=0, le=8
+    )
+
+    def check(self) -> Iterator[Mistake]:
+        """Ranges are not empty."""
+        yield from super().check()
+        if self.max_words < self.min_words:
+            yield Mistake("max_words", f"{self.max_words} is below min_words = {self.min_words}", "raise it")
+        if self.max_word_length < self.min_word_length:
+            yield Mistake("max_word_length", "is below min_word_length", "raise it")
+
+
+@dataclass(kw_only=True)
+class CodeQualitySpec(StepSpec):
+    """Rules for source code: line lengths and alphanumeric share as for Codex (Chen et al. 2021, section 3.1)."""
+
+    builds: ClassVar[str] = "llmexp.corpus.quality:CodeQuality"
+    parses: bool = setting("Remove Python that this Python cannot parse.", default=True)
+    generated: bool = setting("Remove code whose head says that a program wrote it.", default=True)
+    max_line_length: int = setting("Longest line.", default=1000, unit="characters", ge=1)
+    max_mean_line_length: float = setting("Largest mean line length.", default=100.0, unit="characters", gt=0)
+    min_alphanumeric: float = setting("Smallest share of letters and digits.", default=0.25, ge=0, le=1)
+
+
+@dataclass(kw_only=True)
+class PiiSpec(StepSpec):
+    """Replace personal data by a word in angle brackets: <EMAIL>, <IP_ADDRESS>, <PHONE_NUMBER>."""
+
+    builds: ClassVar[str] = "llmexp.corpus.pii:MaskPii"
+    kinds: list[str] = setting("What is replaced: email ip phone.", default=["email", "ip", "phone"])
+
+    def check(self) -> Iterator[Mistake]:
+        """The kinds exist."""
+        yield from super().check()
+        unknown = [kind for kind in self.kinds if kind not in ("email", "ip", "phone")]
+        if unknown:
+            yield Mistake("kinds", f"{unknown} cannot be masked", "choose among email, ip, phone")
+
+
+@dataclass(kw_only=True)
+class CurationSpec(Spec):
+    """Steps by name, in the order in which they run."""
+
+    steps: dict[str, StepSpec] = setting("The steps, by name.", default={})
+    order: list[str] = setting("Names of the steps in the order they run; empty = as written.", default=[])
+
+    def __post_init__(self) -> None:
+        # The order counts for the result, and a fingerprint does not see the order of a mapping's keys.
+        if not self.order and isinstance(self.steps, dict):
+            self.order = list(self.steps)
+
+    def check(self) -> Iterator[Mistake]:
+        """Each step runs exactly once."""
+        if sorted(self.order) != sorted(self.steps):
+            yield Mistake(
+                "order",
+                f"{self.order} does not name each of {list(self.steps)} once",
+                "name every step once, or leave order out; ~curation.steps.NAME drops a step",
+            )

@@ -1,0 +1,79 @@
+"""An ordered, bounded map over processes: the same results whatever the number of workers."""
+
+from __future__ import annotations
+
+import multiprocessing
+import multiprocessing.connection
+import os
+import signal
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from types import TracebackType
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+_AHEAD = 2
+"""Items a worker has waiting: enough to keep it busy, few enough to keep memory bounded."""
+
+
+def cores() -> int:
+    """Processor cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class Workers:
+    """Processes that map a function over a stream; with one worker, this process itself.
+
+    Args:
+        count: how many.
+        begin, arguments: called once in each, before anything else.
+    """
+
+    def __init__(self, count: int, begin: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+        self._count = count
+        self._pool: ProcessPoolExecutor | None = None
+        if count > 1:
+            # A fork would copy the locks of this process' threads (delivery, progress) as they are.
+            context = multiprocessing.get_context("spawn")
+            self._pool = ProcessPoolExecutor(count, context, _begin, (begin, arguments))
+        else:
+            begin(*arguments)
+
+    def map(self, function: Callable[[T], T], items: Iterable[T]) -> Iterator[T]:
+        """``function`` of each item, in order; few items are in memory."""
+        if self._pool is None:
+            yield from map(function, items)
+            return
+        running: deque[Future[T]] = deque()
+        for item in items:
+            running.append(self._pool.submit(function, item))
+            if len(running) >= self._count * _AHEAD:
+                yield running.popleft().result()
+        while running:
+            yield running.popleft().result()
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+
+
+def _begin(begin: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+    # Ctrl-C reaches the whole group; the parent decides, and shuts the pool down.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    begin(*arguments)
+
+
+def _end_with_parent() -> None:
+    """A killed parent cannot tell its workers to end: they notice."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        multiprocessing.connection.wait([parent.sentinel])
+        os._exit(1)
