@@ -109,6 +109,12 @@ def visible(text: Any) -> str:
     return plain.encode("utf-8", errors="replace").decode("utf-8")
 
 
+def label(text: Any, longest: int = 26) -> str:
+    """Text for a figure: one line, cut where it is too long."""
+    line = " ".join(visible(text).split())
+    return line if len(line) <= longest else line[: longest - 1] + "…"
+
+
 def number(value: Any, digits: int = 4) -> str:
     """A figure for a reader: `1,234`, `0.4213`, `∞`; `–` when there is none."""
     if value is None or value == "":

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from llmexp.report.data import Curve, number, visible
+from llmexp.report.data import Curve, label, number
 from llmexp.report.style import Theme
 
 if TYPE_CHECKING:
@@ -21,11 +21,12 @@ ON_COLOUR = "#0b0f17"
 """Ink on top of a coloured bar, in both themes."""
 
 
-def new_figure(width: float, height: float) -> Figure:
+def new_figure(width: float, height: float, *, padding: float = 0.04) -> Figure:
     """An empty figure of that many inches, without a window or pyplot's global list."""
     from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    return Figure(figsize=(width, height), layout="constrained")
+    return Figure(figsize=(width, height), layout=ConstrainedLayoutEngine(w_pad=padding, h_pad=padding))
 
 
 def thinned(curve: Curve, points: int = POINTS) -> tuple[list[float], list[float]]:
@@ -52,21 +53,21 @@ def smoothed(values: list[float], span: int) -> list[float]:
     return result
 
 
-def draw_curve(axes: Axes, curve: Curve, colour: str, label: str) -> None:
+def draw_curve(axes: Axes, curve: Curve, colour: str, name: str) -> None:
     """A noisy curve: its points faint, their moving average on top."""
     steps, values = thinned(curve)
     span = len(values) // 16
     if span < 3:
-        axes.plot(steps, values, color=colour, label=label)
+        axes.plot(steps, values, color=colour, label=name)
         return
     axes.plot(steps, values, color=colour, alpha=0.28, linewidth=1.0)
-    axes.plot(steps, smoothed(values, span), color=colour, label=label)
+    axes.plot(steps, smoothed(values, span), color=colour, label=name)
 
 
-def draw_marked(axes: Axes, curve: Curve, colour: str, label: str) -> None:
+def draw_marked(axes: Axes, curve: Curve, colour: str, name: str) -> None:
     """A curve of few points, each of them a measurement."""
     steps, values = thinned(curve)
-    axes.plot(steps, values, color=colour, label=label, marker="o", markersize=4.5, linewidth=1.6)
+    axes.plot(steps, values, color=colour, label=name, marker="o", markersize=4.5, linewidth=1.6)
     axes.annotate(
         number(values[-1], 3),
         (steps[-1], values[-1]),
@@ -88,8 +89,8 @@ def loss_figure(train: Curve, validation: Curve, colour: str, theme: Theme) -> F
     if thinned(validation)[0]:
         draw_marked(axes, validation, theme.ink, "held-out")
     bad = sum(not math.isfinite(float(value)) for _, value in train)
-    label = f"optimizer step ({bad} not finite, not drawn)" if bad else "optimizer step"
-    axes.set(xlabel=label, ylabel="loss, nats per token")
+    step = f"optimizer step ({bad} not finite, not drawn)" if bad else "optimizer step"
+    axes.set(xlabel=step, ylabel="loss, nats per token")
     axes.margins(x=0.02, y=0.12)
     axes.legend(loc="upper right")
     return figure
@@ -113,7 +114,7 @@ def bar_figure(
     palette: dict[str, str],
     theme: Theme,
     *,
-    label: str,
+    unit: str,
     references: dict[str, float] | None = None,
     limit: float | None = None,
 ) -> Figure:
@@ -138,11 +139,11 @@ def bar_figure(
             fontweight="bold",
             zorder=4,
         )
-    axes.set_yticks(rows, [visible(name) for name in values])
+    axes.set_yticks(rows, [label(name) for name in values])
     axes.tick_params(axis="y", labelcolor=theme.ink)
     axes.invert_yaxis()
     axes.grid(visible=False, axis="y")
-    axes.set(xlim=(0, top), xlabel=label)
+    axes.set(xlim=(0, top), xlabel=unit)
     _draw_references(axes, references, theme)
     return figure
 
@@ -174,8 +175,7 @@ def calibration_figure(
     """A reliability diagram a model: accuracy of the tokens in each bin of confidence."""
     columns = min(4, len(calibration))
     rows = math.ceil(len(calibration) / columns)
-    figure = new_figure(2.75 * columns, 0.3 + 2.75 * rows)
-    figure.get_layout_engine().set(w_pad=0.12, h_pad=0.1)
+    figure = new_figure(2.75 * columns, 0.3 + 2.75 * rows, padding=0.11)
     grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
     cells: Iterable[Axes] = grid.flat
     panels = iter(cells)
@@ -183,7 +183,7 @@ def calibration_figure(
         _draw_reliability(next(panels), bins, palette[name], theme)
     titled: Iterable[Axes] = grid.flat
     for axes, name in zip(titled, calibration, strict=False):
-        axes.set_title(visible(name))
+        axes.set_title(label(name))
         axes.text(0.05, 0.93, f"ECE {number(errors.get(name), 3)}", transform=axes.transAxes, va="top")
     for axes in panels:
         axes.set_axis_off()
@@ -228,15 +228,14 @@ def lineage_figure(
     }
     for source, target in edges:
         (x0, y0), (x1, y1) = place[source], place[target]
-        axes.annotate(
-            "",
-            (x1 - 0.37, y1),
-            (x0 + 0.37, y0),
-            arrowprops={"arrowstyle": "-|>", "color": theme.faint, "linewidth": 1.0, "alpha": 0.75},
-        )
+        # An edge over several columns bows, away from the boxes between its ends.
+        bow = 0.0 if x1 - x0 <= 1 else -0.22 if y1 <= y0 else 0.12
+        arrow = {"arrowstyle": "-|>", "color": theme.faint, "linewidth": 1.0, "alpha": 0.75}
+        ends = {"connectionstyle": f"arc3,rad={bow}"}
+        axes.annotate("", (x1 - 0.37, y1), (x0 + 0.37, y0), arrowprops=arrow | ends)
     for name, (x, y) in place.items():
         _draw_node(axes, (x, y), name, nodes[name], palette.get(name, theme.faint), theme)
-    axes.set(xlim=(-0.5, len(columns) - 0.5), ylim=(height - 0.5, -0.5))
+    axes.set(xlim=(-0.5, len(columns) - 0.5), ylim=(height - 0.4, -0.6))
     axes.set_axis_off()
     return figure
 
@@ -248,13 +247,22 @@ def _draw_node(
 
     x, y = place
     style = "round,pad=0,rounding_size=0.07"
-    box = FancyBboxPatch((x - 0.37, y - 0.3), 0.74, 0.6, style, facecolor=colour, alpha=0.16, zorder=2)
-    axes.add_patch(box)
-    edge = FancyBboxPatch((x - 0.37, y - 0.3), 0.74, 0.6, style, facecolor="none", edgecolor=colour, zorder=3)
-    axes.add_patch(edge)
-    axes.text(x, y - 0.09, visible(name), ha="center", va="center", fontweight="bold", zorder=4)
-    label = f"{visible(about[0])} {visible(about[1])}".strip()
-    axes.text(x, y + 0.15, label, ha="center", va="center", fontsize=7.5, color=theme.faint, zorder=4)
+    corner, size = (x - 0.37, y - 0.3), (0.74, 0.6)
+    # The card's colour first: the arrows run behind the box, not through its text.
+    for face, alpha, edge in ((theme.card, 1.0, "none"), (colour, 0.16, "none"), ("none", 1.0, colour)):
+        box = FancyBboxPatch(corner, *size, style, facecolor=face, edgecolor=edge, alpha=alpha, zorder=2)
+        axes.add_patch(box)
+    axes.text(x, y - 0.09, label(name, 16), ha="center", va="center", fontweight="bold", zorder=4)
+    axes.text(
+        x,
+        y + 0.15,
+        label(" ".join(about).strip(), 20),
+        ha="center",
+        va="center",
+        fontsize=7.5,
+        color=theme.faint,
+        zorder=4,
+    )
 
 
 def _depths(names: list[str], edges: list[tuple[str, str]]) -> dict[str, int]:

@@ -6,6 +6,7 @@ import base64
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -62,7 +63,7 @@ def stage_pictures(data: ReportData, palette: dict[str, str]) -> list[Picture]:
                     f"reward_{row.name}",
                     f"{row.name}: reward",
                     f"From {_ends(reward)} over {len(reward):,} steps.",
-                    lambda theme, r=reward, e=exact, c=colour: figures.reward_figure(r, e, c, theme),
+                    partial(figures.reward_figure, reward, exact, colour),
                 )
             )
         elif _drawable(train) or _drawable(held):
@@ -72,7 +73,7 @@ def stage_pictures(data: ReportData, palette: dict[str, str]) -> list[Picture]:
                     f"loss_{row.name}",
                     f"{row.name}: loss",
                     note,
-                    lambda theme, t=train, h=held, c=colour: figures.loss_figure(t, h, c, theme),
+                    partial(figures.loss_figure, train, held, colour),
                 )
             )
     return found
@@ -104,7 +105,7 @@ def evaluation_pictures(evaluation: dict[str, Any] | None, palette: dict[str, st
                 "Bits per byte of held-out text",
                 "Lower is better. Dashed: the same text under its unigram entropy, and under xz -9.",
                 lambda theme: figures.bar_figure(
-                    bits, palette, theme, label="bits per byte", references=references
+                    bits, palette, theme, unit="bits per byte", references=references
                 ),
             )
         )
@@ -117,7 +118,7 @@ def evaluation_pictures(evaluation: dict[str, Any] | None, palette: dict[str, st
                 "Held-out problems answered exactly",
                 "Higher is better. Greedy answers to problems that no training stage has seen.",
                 lambda theme: figures.bar_figure(
-                    shares, palette, theme, label="% of problems", limit=max(100.0, *shares.values()) * 1.1
+                    shares, palette, theme, unit="% of problems", limit=max(100.0, *shares.values()) * 1.1
                 ),
             )
         )
@@ -150,7 +151,7 @@ def lineage_picture(data: ReportData, palette: dict[str, str]) -> list[Picture]:
     return [
         picture(
             "lineage",
-            "Lineage",
+            "Artifacts",
             note,
             lambda theme: figures.lineage_figure(nodes, edges, palette, theme),
             wide=True,
@@ -170,7 +171,8 @@ def pictures(data: ReportData) -> list[Picture]:
 
 def _palette(data: ReportData) -> dict[str, str]:
     """Models have the colour of the stage that made them."""
-    evaluated = list((data.evaluation or {}).get("table", {}))
+    evaluation = data.evaluation or {}
+    evaluated = list({**evaluation.get("table", {}), **evaluation.get("calibration", {})})
     stages = [row.name for row in data.stages if row.curves and row.name not in evaluated]
     plain = {row.name: "#94a3b8" for row in data.stages}
     return plain | colours(evaluated + stages)
@@ -239,4 +241,3 @@ def write_figures(data: ReportData, folder: Path) -> list[Path]:
 
 def _file_stem(name: str) -> str:
     return "".join(c if c.isalnum() or c in "-_" else "_" for c in name)
-

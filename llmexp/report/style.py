@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import io
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -28,10 +29,12 @@ class Theme:
     ink: str
     faint: str
     grid: str
+    card: str
+    """What the page has behind a figure."""
 
 
-LIGHT = Theme("light", ink="#1f2937", faint="#6b7280", grid="#e5e7eb")
-DARK = Theme("dark", ink="#e5e7eb", faint="#9ca3af", grid="#374151")
+LIGHT = Theme("light", ink="#1f2937", faint="#6b7280", grid="#e5e7eb", card="#ffffff")
+DARK = Theme("dark", ink="#e5e7eb", faint="#9ca3af", grid="#374151", card="#131a26")
 
 
 def colours(names: list[str], untrained: tuple[str, ...] = ("initial",)) -> dict[str, str]:
@@ -46,7 +49,7 @@ def drawing(theme: Theme) -> Iterator[None]:
     """matplotlib's settings for one theme, for the time of a `with`; no window, no global state."""
     import matplotlib
 
-    settings: dict[str, Any] = {
+    settings = {
         "svg.fonttype": "none",
         "svg.hashsalt": "llmexp",
         "text.parse_math": False,
@@ -78,13 +81,15 @@ def drawing(theme: Theme) -> Iterator[None]:
         "lines.linewidth": 2.0,
         "lines.solid_capstyle": "round",
     }
-    with matplotlib.rc_context(settings):
+    with matplotlib.rc_context(cast(Any, settings)):  # its keys are typed as literals
         yield
 
 
 def svg(draw: Callable[[Theme], Figure], theme: Theme) -> str:
     """A figure as SVG text, the same bytes for the same data."""
-    with drawing(theme):
+    with drawing(theme), warnings.catch_warnings():
+        # The reader's fonts draw the text; ours only measures it.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         buffer = io.StringIO()
         nothing = {"Date": None, "Creator": None, "Format": None, "Type": None}
         draw(theme).savefig(buffer, format="svg", metadata=nothing)

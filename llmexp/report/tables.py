@@ -133,7 +133,9 @@ def headline(data: ReportData) -> list[Tile]:
         note = f"after {last[0]}"
         if len(exact) > 1:
             note += f"; {percent(exact[-2][1])} after {exact[-2][0]}"
-        tiles.append(Tile("Exact match", percent(last[1]), note, good=len(exact) > 1 and last[1] > exact[-2][1]))
+        tiles.append(
+            Tile("Exact match", percent(last[1]), note, good=len(exact) > 1 and last[1] > exact[-2][1])
+        )
     if data.seconds is not None:
         cached = sum(row.cached for row in data.stages)
         note = f"{len(data.stages)} stages" + (f", {cached} of them cached" if cached else "")

@@ -1,0 +1,179 @@
+"""What a pipeline learned, on the terminal: the last thing that a person sees of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from llmexp.report.data import ReportData, duration, number, percent, visible
+from llmexp.report.tables import Cell, Metric, Table, before_and_after
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+COLUMNS = ("bits_per_byte", "perplexity", "ece", "assistant_loss", "exact_match")
+"""Metrics that the terminal has room for; the report shows all."""
+
+
+@dataclass(frozen=True)
+class NextCommand:
+    """Something worth doing now."""
+
+    what: str
+    """`Talk to the model`"""
+    command: str
+    """The exact line to type."""
+
+
+def print_summary(
+    data: ReportData,
+    console: Console,
+    *,
+    report: Path | None = None,
+    next_commands: Iterable[NextCommand] = (),
+    samples: int = 2,
+) -> None:
+    """Print what the models learned, two generations, where the report is, and what to do next."""
+    from rich.rule import Rule
+
+    done = data.status == "done"
+    title = f"{visible(data.title)} {'is ready' if done else data.status}"
+    console.print()
+    console.print(Rule(f"[bold]{_escaped(title)}[/]", style="green" if done else "yellow"))
+    for part in parts(data, samples=samples, report=report, next_commands=list(next_commands)):
+        console.print(part)
+    console.print()
+
+
+def parts(
+    data: ReportData, *, samples: int, report: Path | None, next_commands: list[NextCommand]
+) -> Iterable[RenderableType]:
+    """The summary piece by piece."""
+    from rich.padding import Padding
+    from rich.text import Text
+
+    for note in data.notes:
+        yield Padding(Text.from_markup(f"[yellow]![/] {_escaped(note)}"), (0, 2))
+    learned = _learned(data)
+    if learned:
+        yield Padding(Text.from_markup(learned), (1, 2, 0, 2))
+    table = before_and_after(data.evaluation)
+    if table:
+        yield Padding(_models(table), (1, 2, 0, 2))
+    shown = _samples(data, samples)
+    if shown is not None:
+        yield Padding(shown, (1, 2, 0, 2))
+    yield Padding(_closing(data, report, next_commands), (1, 2, 0, 2))
+
+
+def _learned(data: ReportData) -> str:
+    """The headline figures as sentences."""
+    evaluation = data.evaluation or {}
+    table, baselines = evaluation.get("table", {}), evaluation.get("baselines", {})
+    lines = []
+    bits = {n: float(r["bits_per_byte"]) for n, r in table.items() if r.get("bits_per_byte") is not None}
+    if bits:
+        name, best = min(bits.items(), key=lambda item: item[1])
+        lines.append(f"Held-out text costs [bold]{number(best)}[/] bits per byte after {_escaped(name)}:")
+        for key, what in (
+            ("unigram_bits_per_byte", "the unigram entropy of the same tokens"),
+            ("xz_bits_per_byte", "xz -9 on the same text"),
+        ):
+            if key in baselines:
+                lines.append(f"  {_against(best, float(baselines[key]))} {what} ({number(baselines[key])})")
+    exact = [(n, float(r["exact_match"])) for n, r in table.items() if r.get("exact_match") is not None]
+    if exact:
+        path = " → ".join(f"{_escaped(name)} [bold]{percent(value)}[/]" for name, value in exact)
+        lines.append(f"Held-out problems answered exactly: {path}")
+    return "\n".join(lines)
+
+
+def _against(best: float, reference: float) -> str:
+    share = 1 - best / reference
+    colour, side = ("green", "under") if share >= 0 else ("yellow", "over")
+    return f"[{colour}]{percent(abs(share))} {side}[/]"
+
+
+def _models(table: Table) -> RenderableType:
+    """Before and after, one line a model."""
+    from rich import box
+    from rich.table import Table as Grid
+
+    grid = Grid(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    grid.add_column("model")
+    chosen = [(i, m) for i, m in enumerate(table.metrics) if m.key in COLUMNS]
+    for _, metric in chosen:
+        grid.add_column(metric.title.lower() if metric.key != "ece" else "ECE", justify="right")
+    for row in table.rows:
+        label = "initial weights" if row.name == "initial" else f"after {visible(row.name)}"
+        grid.add_row(_escaped(label), *(_styled(row.cells[i], metric) for i, metric in chosen))
+    return grid
+
+
+def _styled(cell: Cell, metric: Metric) -> str:
+    text = _escaped(cell.text)
+    return f"[bold green]{text}[/]" if cell.best and metric.key != "ece" else text
+
+
+def _samples(data: ReportData, count: int) -> RenderableType | None:
+    """Generations of the last model, one of each kind first."""
+    from rich.table import Table as Grid
+
+    everything: list[dict[str, Any]] = (data.evaluation or {}).get("samples", [])
+    made = [sample for sample in everything if sample["completions"]]
+    kinds = [sample["kind"] for sample in made]
+    # A stable sort: the first of each kind, then the second of each, …
+    turn = [kinds[:i].count(kind) for i, kind in enumerate(kinds)]
+    chosen = [sample for _, sample in sorted(zip(turn, made, strict=True), key=lambda pair: pair[0])][:count]
+    if not chosen:
+        return None
+    grid = Grid(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    grid.add_column(style="dim", max_width=32)
+    grid.add_column(max_width=72)
+    for sample in chosen:
+        name, text = list(sample["completions"].items())[-1]
+        mark = ""
+        if sample.get("answer") is not None:
+            right = sample.get("right", {}).get(name)
+            mark = " [green]✓[/]" if right else f" [yellow]✗[/] [dim]({_escaped(sample['answer'])})[/]"
+        grid.add_row(_escaped(_one_line(sample["prompt"])), _escaped(_clipped(text)) + mark)
+    return grid
+
+
+def _closing(data: ReportData, report: Path | None, next_commands: list[NextCommand]) -> RenderableType:
+    """How long it took, where the report is, and what to do next."""
+    from rich.table import Table as Grid
+
+    grid = Grid(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(overflow="fold")
+    if data.seconds is not None:
+        cached = sum(row.cached for row in data.stages)
+        about = f"{len(data.stages)} stages, {cached} cached" if data.stages else ""
+        grid.add_row("Time", f"{duration(data.seconds)} [dim]{about}[/]")
+    if report is not None:
+        grid.add_row("Report", f"[cyan]{_escaped(str(report))}[/]")
+    for step in next_commands:
+        grid.add_row(_escaped(step.what), f"[bold]{_escaped(step.command)}[/]")
+    return grid
+
+
+def _one_line(text: str) -> str:
+    return " ".join(visible(text).split())[:60]
+
+
+def _clipped(text: str, lines: int = 4, characters: int = 280) -> str:
+    """The beginning of a generation, without blank lines."""
+    kept = [line for line in visible(text).strip().splitlines() if line.strip()]
+    clipped = "\n".join(kept[:lines])[:characters]
+    return clipped + (" …" if len(kept) > lines or len("\n".join(kept)) > characters else "")
+
+
+def _escaped(text: Any) -> str:
+    """Text in which square brackets are no markup."""
+    from rich.markup import escape
+
+    plain = visible(text)
+    return escape(plain) + (" " if plain.endswith("\\") else "")
