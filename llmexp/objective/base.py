@@ -1,0 +1,66 @@
+"""What the training loop asks of an objective. Shapes: batch, seq as in the batch given."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol
+
+import torch
+from torch import Tensor, nn
+
+
+class TokenBatch(Protocol):
+    """What every batch has; an objective may ask for more in ``extras``."""
+
+    ids: Tensor
+    """(batch, seq) int64."""
+    targets: Tensor
+    """(batch, seq) int64: the token after each of ``ids``."""
+    mask: Tensor
+    """(batch, seq) bool: which targets count."""
+    positions: Tensor | None
+    """(batch, seq) int64, restarting in each document; None: one document a row."""
+    doc_ids: Tensor | None
+    """(batch, seq) int32: attention stays within equal ids; None: one document a row."""
+    extras: dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Loss:
+    """Sums over the tokens that count in one micro-batch; the loop divides by the global count."""
+
+    total: Tensor
+    """Scalar, with gradient."""
+    metrics: dict[str, Tensor] = field(default_factory=dict)
+    """Scalars without gradient, by their journal key; also sums over the tokens that count."""
+
+
+class Objective(ABC):
+    """(model, batch) -> loss. One instance a run; it may keep state, which checkpoints then hold."""
+
+    non_negative: ClassVar[bool] = True
+    """Whether a loss is never below 0, so that one a few times the usual size is a bad sign."""
+
+    def count(self, batch: TokenBatch) -> Tensor:
+        """The number of tokens that count in ``batch``, a scalar int64; asked before anything is computed."""
+        return torch.count_nonzero(batch.mask)
+
+    @abstractmethod
+    def __call__(self, model: nn.Module, batch: TokenBatch) -> Loss:
+        """The micro-batch's loss, summed over the tokens that count."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint must hold besides the model, as JSON data."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take back what :meth:`state_dict` gave.
+
+        Raises:
+            ValueError: ``state`` is of another objective.
+        """
+        if state:
+            raise ValueError(
+                f"{type(self).__name__} keeps no state, but the checkpoint holds {sorted(state)}"
+            )

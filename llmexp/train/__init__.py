@@ -1,0 +1,1 @@
+"""Training: one loop for every objective, its optimizers, schedules, checkpoints and bad-loss policy."""

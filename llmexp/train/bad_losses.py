@@ -1,0 +1,80 @@
+"""Telling a bad loss, and remembering across restarts which steps had one."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import statistics
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+WINDOW = 64
+"""Good losses that the running median is over."""
+
+ENOUGH = 16
+"""Losses before a median says anything."""
+
+
+def why_bad(loss: float, grad_norm: float, recent: list[float], ratio: float | None) -> str | None:
+    """What is wrong with a step's loss (nats a token) or gradient norm; None when nothing is.
+
+    ``ratio`` times the median of the ``recent`` good losses is too much; None: no loss is.
+    """
+    if not math.isfinite(loss):
+        return f"the loss is {loss}"
+    if not math.isfinite(grad_norm):
+        return f"the loss is {loss:.4g} but the gradient's norm is {grad_norm}"
+    if ratio is not None and len(recent) >= ENOUGH:
+        median = statistics.median(recent)
+        if 0 < ratio * median < loss:
+            return f"the loss is {loss:.4g}, more than {ratio:g} times the running median of {median:.4g}"
+    return None
+
+
+@dataclass(frozen=True)
+class BadStep:
+    """One bad step, as it is remembered."""
+
+    step: int
+    reason: str
+    loss: float
+    action: str
+    """stop, skip or rollback."""
+    documents: list[str]
+
+
+class BadSteps:
+    """The bad steps of a run, in a file of its own: a restart must not meet the same one unprepared."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._steps: dict[int, BadStep] = {}
+        if path.exists():
+            entries = [BadStep(**entry) for entry in json.loads(path.read_text(encoding="utf-8"))]
+            self._steps = {entry.step: entry for entry in entries}
+
+    def __contains__(self, step: int) -> bool:
+        return step in self._steps
+
+    def left_out(self, step: int) -> BadStep | None:
+        """The record of ``step`` when it is to be passed over without computing it."""
+        bad = self._steps.get(step)
+        return bad if bad is not None and bad.action != "stop" else None
+
+    @property
+    def forgiven(self) -> int:
+        """How many steps were skipped or rolled back over."""
+        return sum(bad.action != "stop" for bad in self._steps.values())
+
+    def add(self, bad: BadStep, *, write: bool) -> None:
+        """Remember ``bad``; with ``write`` in the file too, whole or not at all."""
+        self._steps[bad.step] = bad
+        if not write:
+            return
+        temporary = self._path.with_suffix(".unfinished")
+        with temporary.open("w", encoding="utf-8") as file:
+            json.dump([asdict(entry) for entry in self._steps.values()], file, indent=1)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.rename(self._path)

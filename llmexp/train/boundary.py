@@ -1,0 +1,134 @@
+"""What happens between two optimizer steps: journal, held-out figures, checkpoint, stop."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+
+import torch
+from torch import nn
+
+from llmexp.track.progress import Interrupted, Task
+from llmexp.train.bad_losses import WINDOW
+from llmexp.train.config import StopWhen
+from llmexp.train.run import Run, Validate
+from llmexp.train.step import Outcome
+
+log = logging.getLogger(__name__)
+
+
+class Boundary:
+    """Called after each step, with the weights and the optimizer as the step left them."""
+
+    def __init__(self, run: Run, task: Task) -> None:
+        self._run, self._task = run, task
+        self._last = time.perf_counter()
+        self._window_tokens, self._window_seconds = 0, 0.0
+
+    def after(self, outcome: Outcome, rate: float | None) -> None:
+        """Count the step, log it, and do what is due.
+
+        ``rate`` is the part of the peak learning rate that the step used, None when the
+        optimizer was not stepped.
+
+        Raises:
+            Interrupted: someone asked to stop; a checkpoint has been written.
+        """
+        run, position = self._run, self._run.position
+        position.step += 1
+        position.samples += outcome.samples
+        position.tokens += outcome.tokens
+        position.counted += outcome.counted
+        if rate is None:
+            position.skipped.append(position.step)
+        else:
+            position.last_loss = outcome.loss
+            position.recent = [*position.recent[1 - WINDOW :], outcome.loss]
+        stop = self._agree()
+        self._log(outcome, rate)
+        trainer = run.trainer
+        if run.validate is not None and (run.done or _due(position.step, trainer.val_every)):
+            self._validate(run.validate)
+        due = run.done or stop or _due(position.step, trainer.checkpoint_every)
+        saved = run.save() if due else None
+        self._last = self._count_pause()
+        if stop and not run.done:
+            where = f"saved as {saved}" if saved else "not saved"
+            raise Interrupted(
+                f"stopped after step {position.step}, {where}; the same command goes on from there"
+            )
+
+    def _agree(self) -> bool:
+        """Count the step's seconds; whether any rank was asked to stop. The same on every rank."""
+        now = time.perf_counter()
+        seconds = now - self._last
+        self._last = now
+        asked, seconds = self._run.mesh.max([float(self._run.should_stop()), seconds])
+        self._run.position.seconds += seconds
+        self._window_seconds += seconds
+        return asked > 0
+
+    def _count_pause(self) -> float:
+        """Count what held-out figures and checkpoints took as training time; the present time."""
+        now = time.perf_counter()
+        self._run.position.seconds += self._run.mesh.max([now - self._last])[0]
+        return now
+
+    def _log(self, outcome: Outcome, rate: float | None) -> None:
+        run, step = self._run, self._run.position.step
+        values = {"train/loss": outcome.loss, "train/grad_norm": outcome.grad_norm, **outcome.metrics}
+        values = {name if "/" in name else f"train/{name}": value for name, value in values.items()}
+        if rate is not None:
+            values["train/lr"] = run.optimizer.param_groups[0]["lr"]
+        else:
+            values["train/skipped_steps"] = float(len(run.position.skipped))
+        self._window_tokens += outcome.tokens
+        shown = {"loss": outcome.loss}
+        if step % run.trainer.log_every == 0 or run.done:
+            speed = self._speed()
+            values |= {f"perf/{name}": value for name, value in speed.items()}
+            shown |= speed
+        run.tracker.metrics(values, step)
+        self._task.update(step if run.total is not None else round(run.position.seconds), **shown)
+
+    def _speed(self) -> dict[str, float]:
+        """Tokens a second since it was last asked, and model FLOPs utilisation where the peak is known."""
+        speed = {"tokens_per_second": self._window_tokens / max(self._window_seconds, 1e-9)}
+        if self._run.compute is not None:
+            compute = self._run.compute
+            speed["mfu"] = speed["tokens_per_second"] * compute.flops_per_token / compute.peak_flops
+        self._window_tokens, self._window_seconds = 0, 0.0
+        return speed
+
+    def _validate(self, validate: Validate) -> None:
+        run, position = self._run, self._run.position
+        figures: dict[str, float] = run.mesh.from_first(_held_out(run.model, validate))
+        run.tracker.metrics(figures, position.step)
+        loss = figures["val/loss"]
+        if not math.isfinite(loss):
+            log.warning("step %d: the held-out loss is %s", position.step, loss)
+        if position.best_val is None or loss < position.best_val:
+            if run.trainer.stop_when is not None and not run.save_best(figures):
+                return
+            position.best_val, position.best_step, position.stale = loss, position.step, 0
+        else:
+            position.stale += 1
+        if run.trainer.stop_when is StopWhen.val_loss_rises and position.stale >= run.trainer.patience:
+            position.stopped = True
+            run.tracker.event("stopped_early", step=position.step, best_step=position.best_step)
+
+
+def _held_out(model: nn.Module, validate: Validate) -> dict[str, float]:
+    """The figures of ``model`` in evaluation mode; the mode it had is set again."""
+    was_training = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            return validate(model)
+    finally:
+        model.train(was_training)
+
+
+def _due(step: int, every: int | None) -> bool:
+    return every is not None and step % every == 0

@@ -1,0 +1,220 @@
+"""Checkpoints on disk: safetensors and JSON, whole or not there at all, newest valid one first.
+
+    <run>/checkpoints/step-00000100/
+        model.safetensors optimizer.safetensors   named tensors
+        state.json                                everything else
+        manifest.json                             SHA-256 and size of each; written last
+
+A folder without a manifest, or whose files are not what it says, is broken: it is skipped with a
+warning and never deleted. The tensor files are what torch.distributed.checkpoint's Hugging Face
+storage reads too, and nothing in a checkpoint is ever unpickled.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from llmexp.train.errors import BrokenCheckpoint
+
+log = logging.getLogger(__name__)
+
+MANIFEST, STATE = "manifest.json", "state.json"
+FORMAT = 1
+_NAME = re.compile(r"(step|best)-(\d{8,})")
+_UNFINISHED = ".unfinished-"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint whose files were found to be what its manifest says."""
+
+    path: Path
+    step: int
+    """Steps that were done when it was saved."""
+    state: dict[str, Any]
+
+    def tensors(self, group: str) -> dict[str, Tensor]:
+        """The tensors of ``model`` or ``optimizer``, on the CPU."""
+        from safetensors.torch import load_file
+
+        return load_file(self.path / f"{group}.safetensors")
+
+
+class Checkpoints:
+    """The checkpoints of one run, written by one process."""
+
+    def __init__(self, folder: Path, *, keep: int, guard: Callable[[], None] = lambda: None) -> None:
+        """``keep``: newest ones that stay. ``guard`` raises when another process owns the run by now."""
+        self.folder, self._keep, self._guard = folder, keep, guard
+
+    def clean(self) -> None:
+        """Remove what a killed process left unfinished. Only the process that owns the run may."""
+        for path in self.folder.glob(f"{_UNFINISHED}*"):
+            shutil.rmtree(path)
+
+    def save(
+        self,
+        step: int,
+        tensors: Mapping[str, Mapping[str, Tensor]],
+        state: dict[str, Any],
+        kind: str = "step",
+    ) -> Path:
+        """Write a checkpoint and return its folder; older ones beyond ``keep`` are removed.
+
+        ``tensors``: by group. ``kind``: ``step``, or ``best`` for the best weights so far.
+
+        Raises:
+            OSError: it could not be written (disk full …); nothing is left of it and the ones
+                before are as they were.
+        """
+        final = self.folder / f"{kind}-{step:08d}"
+        temporary = self.folder / f"{_UNFINISHED}{final.name}"
+        shutil.rmtree(temporary, ignore_errors=True)
+        try:
+            temporary.mkdir(parents=True)
+            _write_files(temporary, step, tensors, state)
+            self._guard()
+            self._make_way(final)
+            temporary.rename(final)
+        except BaseException:
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise
+        _sync(self.folder)
+        self._prune(kind)
+        return final
+
+    def newest(self, kind: str = "step") -> Checkpoint | None:
+        """The newest valid one; each broken one that is newer is warned about."""
+        for path in self._newest_first(kind):
+            try:
+                return read_checkpoint(path)
+            except BrokenCheckpoint as error:
+                log.warning("%s; it is left as it is and skipped", error)
+        return None
+
+    def _newest_first(self, kind: str) -> list[Path]:
+        found = [(int(m[2]), p) for p in self.folder.glob(f"{kind}-*") if (m := _NAME.fullmatch(p.name))]
+        return [path for _, path in sorted(found, reverse=True)]
+
+    def _make_way(self, final: Path) -> None:
+        """Move aside what has the name: a broken checkpoint is kept, an older valid one is not needed."""
+        if not final.exists():
+            return
+        try:
+            read_checkpoint(final)
+        except BrokenCheckpoint:
+            n = 1
+            while (aside := self.folder / f"broken-{final.name}-{n}").exists():
+                n += 1
+            final.rename(aside)
+        else:
+            _remove(final)
+
+    def _prune(self, kind: str) -> None:
+        whole = [path for path in self._newest_first(kind) if (path / MANIFEST).exists()]
+        for path in whole[self._keep if kind == "step" else 1 :]:
+            _remove(path)
+
+
+def read_checkpoint(path: Path) -> Checkpoint:
+    """Check every file of the checkpoint at ``path`` against its manifest and read its state.
+
+    Raises:
+        BrokenCheckpoint: a file is missing, cut off or changed; the error names it.
+    """
+    manifest = _read_json(path / MANIFEST)
+    try:
+        files = {name: (entry["bytes"], entry["sha256"]) for name, entry in manifest["files"].items()}
+        step, version = int(manifest["step"]), manifest["format"]
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise BrokenCheckpoint(path / MANIFEST, "is no manifest of a checkpoint") from error
+    if version != FORMAT:
+        raise BrokenCheckpoint(
+            path / MANIFEST, f"has format {version}, and this version of llmexp reads {FORMAT}"
+        )
+    for name, (size, digest) in files.items():
+        file = path / name
+        if Path(name).name != name or not file.is_file():
+            raise BrokenCheckpoint(file, "is missing")
+        if file.stat().st_size != size:
+            raise BrokenCheckpoint(file, f"has {file.stat().st_size} bytes, not {size}: it is cut off")
+        if _sha256(file) != digest:
+            raise BrokenCheckpoint(file, "is not what was written (its SHA-256 differs)")
+    if STATE not in files:
+        raise BrokenCheckpoint(path / STATE, "is missing")
+    return Checkpoint(path, step, _read_json(path / STATE))
+
+
+def _write_files(
+    folder: Path, step: int, tensors: Mapping[str, Mapping[str, Tensor]], state: dict[str, Any]
+) -> None:
+    for group, named in tensors.items():
+        _write_tensors(folder / f"{group}.safetensors", named)
+    _write_json(folder / STATE, state)
+    files = {p.name: {"bytes": p.stat().st_size, "sha256": _sha256(p)} for p in _files(folder)}
+    _write_json(folder / MANIFEST, {"format": FORMAT, "step": step, "files": files})
+    _sync(folder)
+
+
+def _write_tensors(path: Path, named: Mapping[str, Tensor]) -> None:
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    try:
+        save_file({name: tensor.detach().contiguous() for name, tensor in named.items()}, path)
+    except SafetensorError as error:  # how it reports that the disk is full
+        raise OSError(f"{path} cannot be written: {error}") from error
+    _sync(path)
+
+
+def _write_json(path: Path, value: object) -> None:
+    with path.open("w", encoding="utf-8") as file:
+        json.dump(value, file, indent=1)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise BrokenCheckpoint(path, "is missing") from error
+    except (NotADirectoryError, ValueError) as error:
+        raise BrokenCheckpoint(path, "cannot be read as JSON") from error
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    yield from sorted(p for p in folder.iterdir() if p.is_file())
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _remove(path: Path) -> None:
+    """Out of sight first: a half-removed folder must not look like a broken checkpoint."""
+    hidden = path.with_name(f"{_UNFINISHED}removed-{path.name}")
+    shutil.rmtree(hidden, ignore_errors=True)
+    path.rename(hidden)
+    shutil.rmtree(hidden)
+
+
+def _sync(path: Path) -> None:
+    """Force a file's content, or a folder's entries, to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
