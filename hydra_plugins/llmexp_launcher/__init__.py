@@ -1,0 +1,1 @@
+"""Hydra's launcher for ``-m``: one process a job."""

@@ -1,0 +1,86 @@
+"""The launcher's body: every job is composed first, then each runs as a command of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from hydra.core.utils import JobReturn, JobStatus
+from omegaconf import DictConfig, OmegaConf, open_dict
+
+from llmexp.config.lines import quoted
+from llmexp.config.mistakes import CompositionError
+from llmexp.config.spec import Mistake
+
+
+class JobFailed(Exception):
+    """A job of a sweep ended with an exit code other than 0."""
+
+
+def launch(launcher: Any, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> list[JobReturn]:
+    """Compose all jobs, so that a mistake in any stops before the first; then run them."""
+    jobs = _composed(launcher, job_overrides, initial_job_idx)
+    limit = launcher.config.sweep.max_failed
+    returns: list[JobReturn] = []
+    for config, overrides in jobs:
+        failed = sum(r.status == JobStatus.FAILED for r in returns)
+        if limit is not None and failed >= limit:
+            sys.stderr.write(f"sweep stopped: {failed} jobs failed (sweep.max_failed={limit})\n")
+            break
+        returns.append(_run(launcher, config, list(overrides)))
+    _table(returns)
+    return returns
+
+
+def _composed(launcher: Any, job_overrides: Sequence[Sequence[str]], first: int) -> list[tuple[DictConfig, Sequence[str]]]:
+    jobs, mistakes = [], []
+    for offset, overrides in enumerate(job_overrides):
+        try:
+            config = launcher.hydra_context.config_loader.load_sweep_config(launcher.config, list(overrides))
+        except CompositionError as error:
+            told = ", ".join(overrides)
+            mistakes += [Mistake(m.path, m.problem, m.remedy, f"job {first + offset} ({told}); {m.source}") for m in error.mistakes]
+            continue
+        with open_dict(config):
+            config.hydra.job.num = first + offset
+            config.hydra.job.id = f"job_{first + offset}"
+        jobs.append((config, overrides))
+    if mistakes:
+        raise CompositionError(mistakes)
+    return jobs
+
+
+def _run(launcher: Any, config: DictConfig, overrides: list[str]) -> JobReturn:
+    sweep_dir = Path(str(launcher.config.hydra.sweep.dir))
+    folder = sweep_dir / str(config.hydra.sweep.subdir)
+    folder.mkdir(parents=True, exist_ok=True)
+    hydra_lines = [str(o) for o in launcher.config.hydra.overrides.hydra if not str(o).startswith("hydra.sweep")]
+    trees = [x for s in launcher.config.hydra.runtime.config_sources if s.provider == "command-line" for x in ("--config-dir", str(s.path))]
+    own = [f"hydra.run.dir={quoted(str(folder))}", f"hydra.job.num={config.hydra.job.num}", f"hydra.job.id={config.hydra.job.id}"]
+    number = config.hydra.job.num
+    sys.stderr.write(f"[job {number}] {' '.join(overrides) or '(no overrides)'}  ->  {folder}\n")
+    with open(folder / "job.log", "ab") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "llmexp", "run", *overrides, *hydra_lines, *own, *trees, "--traceback"],
+            stdout=log, stderr=subprocess.STDOUT, env=os.environ | {"PYTHONUNBUFFERED": "1"},
+        )
+        try:
+            code = process.wait()
+        except BaseException:
+            process.terminate()
+            process.wait()
+            raise
+    result = JobReturn(overrides=overrides, cfg=config, working_dir=str(folder), task_name=str(OmegaConf.select(config, "hydra.job.name")))
+    result.status = JobStatus.COMPLETED if code == 0 else JobStatus.FAILED
+    result.return_value = code if code == 0 else JobFailed(f"exit code {code}; see {folder / 'job.log'}")
+    return result
+
+
+def _table(returns: list[JobReturn]) -> None:
+    for number, job in enumerate(returns):
+        words = "done" if job.status == JobStatus.COMPLETED else f"FAILED: {job._return_value}"
+        sys.stderr.write(f"[job {number}] {words}  {' '.join(job.overrides or [])}\n")

@@ -1,0 +1,1 @@
+"""Hydra's sweeper for ``-m``."""

@@ -1,0 +1,87 @@
+"""From a command line to a composition, for every verb that takes overrides."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import hydra.core.global_hydra
+from hydra._internal.hydra import Hydra
+from hydra._internal.utils import create_automatic_config_search_path
+from hydra.core.config_search_path import SearchPathQuery
+from hydra.types import RunMode
+from omegaconf import DictConfig
+
+import llmexp
+from llmexp.config.loader import ROOT, SpecLoader
+from llmexp.config.mistakes import UserError
+from llmexp.config.spec import Mistake
+
+
+def conf_folder() -> Path:
+    """The config tree: inside the wheel, or beside the package in a checkout."""
+    package = Path(llmexp.__file__).resolve().parent
+    shipped = package / "_conf"
+    return shipped if shipped.is_dir() else package.parent / "conf"
+
+
+def parser(verb: str, about: str, examples: str) -> argparse.ArgumentParser:
+    """A parser for a verb that takes overrides."""
+    made = argparse.ArgumentParser(
+        prog=f"llmexp {verb}", description=about, epilog=f"examples:\n{examples}",
+        formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False,
+    )
+    made.add_argument("overrides", nargs="*", help="key=value, group=option, +key=value, ~key, stage.key=value")
+    made.add_argument("--config-dir", "-cd", action="append", default=[], help="a further config tree (may be given again)")
+    return made
+
+
+@dataclass
+class Session:
+    """Hydra with the typed loader, for one command."""
+
+    hydra: Hydra
+    loader: SpecLoader
+
+    def compose(self, overrides: list[str], run_mode: RunMode = RunMode.RUN) -> DictConfig:
+        """The composed tree, Hydra's node included."""
+        return self.hydra.compose_config(
+            config_name=ROOT, overrides=overrides, run_mode=run_mode, with_log_configuration=False
+        )
+
+
+def session(config_dirs: list[str], *, complete: bool = True) -> Session:
+    """A session over the shipped tree and the person's own; with ``complete`` what is missing is a mistake."""
+    search_path = create_automatic_config_search_path(None, None, str(conf_folder()))
+    for folder in config_dirs:
+        path = Path(folder).expanduser().resolve()
+        if not path.is_dir():
+            raise UserError(f"--config-dir {folder}: there is no such folder")
+        search_path.prepend(provider="command-line", path=f"file://{path}", anchor=SearchPathQuery(provider="schema"))
+    loader = SpecLoader(search_path, validate=_validator() if complete else None)
+    hydra.core.global_hydra.GlobalHydra.instance().clear()
+    made = Hydra(task_name="llmexp", config_loader=loader)
+    hydra.core.global_hydra.GlobalHydra.instance().initialize(made)
+    return Session(made, loader)
+
+
+def _validator() -> Callable[[DictConfig, dict[str, str]], list[Mistake]]:
+    from llmexp.stage.graph import mistakes_of
+
+    return mistakes_of
+
+
+def compose(overrides: list[str], config_dirs: list[str]) -> tuple[Any, DictConfig]:
+    """(composition, tree) of a single run.
+
+    Raises:
+        CompositionError: with all mistakes.
+    """
+    from llmexp.stage.graph import composition_of
+
+    opened = session(config_dirs)
+    cfg = opened.compose(overrides)
+    return composition_of(cfg, opened.loader.sources), cfg

@@ -1,0 +1,79 @@
+"""``llmexp [VERB] …``: finds the verb, runs it, and words what went wrong. Imports nothing heavy."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+
+VERBS = {
+    "run": "compose and run a pipeline (the default verb)",
+    "check": "find every mistake of a composition, run nothing",
+    "plan": "parameters, FLOPs, memory, time of a composition",
+    "prove": "prove resume, packing or export on this machine",
+    "config": "list groups, options, experiments; or print a composed node with its sources",
+    "status": "the runs and their stages",
+    "logs": "events and progress of a run",
+    "show": "one run or artifact in full",
+    "diff": "what differs between two runs: configuration and results",
+    "store": "list, show, verify, prune artifacts",
+    "sync": "deliver what was tracked while the server was away",
+    "report": "write a run's report again and say where it is",
+    "generate": "complete prompts with a model",
+    "chat": "talk to a model",
+    "doctor": "what this machine has, and what is wrong with it",
+}
+"""Every verb and its one line; each lives in the module of its name beside this one."""
+
+HELP = """llmexp: the whole life of a language model from one declarative configuration.
+
+usage: llmexp [VERB] [OVERRIDES] [FLAGS]
+
+  llmexp experiment=quickstart                     raw text to a chat model, in minutes
+  llmexp data=text_files data.path=my_notes/ model=tiny    pretrain on your own folder
+  llmexp check model=llama3_8b parallel=ddp        find mistakes before they cost anything
+  llmexp -m optimizer.lr=1e-3,3e-3                 sweep
+
+verbs:
+{verbs}
+
+`llmexp VERB --help` shows examples. `llmexp config` lists everything that can be set.
+"""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run a verb. Exit codes: 0 done, 1 failed while running, 2 a person's mistake, 130 interrupted."""
+    args = list(sys.argv[1:] if argv is None else argv)
+    verb = args.pop(0) if args and args[0] in VERBS else "run"
+    if verb == "run" and args[:1] in (["--help"], ["-h"]):
+        width = max(map(len, VERBS))
+        sys.stdout.write(HELP.format(verbs="\n".join(f"  {name:<{width}}  {line}" for name, line in VERBS.items())))
+        return 0
+    if verb == "run" and args[:1] == ["--version"]:
+        from importlib.metadata import version
+
+        sys.stdout.write(f"llmexp {version('llmexp')}\n")
+        return 0
+    traceback = "--traceback" in args
+    args = [arg for arg in args if arg != "--traceback"]
+    try:
+        return int(importlib.import_module(f"llmexp.cli.{verb}").main(args))
+    except BrokenPipeError:
+        # The reader of a pipe (head, less) is gone; that is its right.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else 0 if end.code is None else 2
+    except BaseException as error:
+        if traceback:
+            raise
+        return _told(error)
+
+
+def _told(error: BaseException) -> int:
+    """Word an error for the person and give the exit code."""
+    from llmexp.cli.errors import code_and_text
+
+    code, text = code_and_text(error)
+    sys.stderr.write(text.rstrip() + "\n")
+    return code

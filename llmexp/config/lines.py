@@ -1,0 +1,101 @@
+"""Override lines: parsed one by one with Hydra's grammar, and sent to the root or to stages."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override, Quote, QuotedString
+from hydra.errors import HydraException
+
+from llmexp.config.spec import Mistake
+
+HYDRA_KEYS = (
+    "hydra.run.dir",
+    "hydra.sweep.dir",
+    "hydra.sweep.subdir",
+    "hydra.job.name",
+    "hydra.job.num",
+    "hydra.job.id",
+    "hydra.searchpath",
+    "hydra.verbose",
+)
+"""What a YAML or an override may set of Hydra's own node: it can name callables, so no more than this."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Line:
+    """One override and the place where it was written."""
+
+    override: Override
+    source: str
+
+    @property
+    def key(self) -> str:
+        """The key or group, without sign and package."""
+        return str(self.override.key_or_group)
+
+    @property
+    def text(self) -> str:
+        """The line as it was written."""
+        return str(self.override.input_line)
+
+
+def parse_lines(lines: Iterable[str], source: str | None, mistakes: list[Mistake]) -> list[Line]:
+    """Parse override strings; what does not parse becomes a mistake that shows the quoted form."""
+    parser = OverridesParser.create()
+    parsed = []
+    for line in lines:
+        where = source or f"override {line}"
+        try:
+            parsed.append(Line(parser.parse_override(str(line)), where))
+        except HydraException as error:
+            mistakes.append(Mistake("", f"'{line}' is not an override", _parse_remedy(str(line), error), where))
+    return parsed
+
+
+def _parse_remedy(line: str, error: HydraException) -> str:
+    key, equals, value = line.partition("=")
+    if not equals:
+        return "write key=value; a list of what can be set: llmexp config"
+    if any(sign in value for sign in "=:,()[]{} '\"\\$"):
+        return f"quote the value, inside the shell's own quotes: '{key}={quoted(value)}'"
+    return str(error).splitlines()[0]
+
+
+def quoted(value: str) -> str:
+    """A string as Hydra's grammar reads it back unchanged."""
+    return QuotedString(text=value, quote=Quote.single).with_quotes()
+
+
+def strip_prefix(line: Line, prefix: str) -> Line:
+    """``sft.optimizer.lr=1`` for stage ``sft`` is ``optimizer.lr=1``; signs and quoting are kept."""
+    sign_end = len(line.text) - len(line.text.lstrip("+~"))
+    sign, rest = line.text[:sign_end], line.text[sign_end:]
+    override = OverridesParser.create().parse_override(sign + rest.removeprefix(prefix + "."))
+    return Line(override, line.source)
+
+
+def illegal_sweep(line: Line) -> Mistake | None:
+    """A sweep (``a=1,2``, ``choice(...)``) where a single run was asked for."""
+    if not line.override.is_sweep_override():
+        return None
+    value = line.text.partition("=")[2]
+    return Mistake(
+        line.key,
+        f"'{value}' is a sweep, and this is a single run",
+        f"add -m to sweep over it, or write a list as [{value}], or a string as {quoted(value)}",
+        line.source,
+    )
+
+
+def illegal_hydra(line: Line) -> Mistake | None:
+    """An override of Hydra's own node that is not offered."""
+    key = line.key
+    if key in ("hydra/launcher", "hydra/sweeper"):
+        group = "launcher" if key == "hydra/launcher" else "sweep"
+        return Mistake(key, f"{key} is fixed", f"choose with {group}=OPTION", line.source)
+    if key.startswith("hydra/") or (key.split(".")[0] == "hydra" and key not in HYDRA_KEYS):
+        return Mistake(key, "this part of Hydra's configuration cannot be set", "settable: " + ", ".join(HYDRA_KEYS), line.source)
+    return None

@@ -1,0 +1,114 @@
+"""From typed nodes to specs, once, with everything that is wrong collected on the way."""
+
+from __future__ import annotations
+
+import glob
+import typing
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from llmexp.config.mistakes import choices, nearest
+from llmexp.config.spec import Mistake, Spec, settings
+from llmexp.config.typed import describe, field_types, leaves, source_of
+
+
+class Materialise:
+    """Builds specs bottom-up; a node with a mistake becomes None, its siblings are still built and checked."""
+
+    def __init__(self, sources: dict[str, str]) -> None:
+        self.sources = sources
+        self.mistakes: list[Mistake] = []
+
+    def wrong(self, path: str, problem: str, remedy: str = "") -> None:
+        """Record a mistake with the place its value came from."""
+        self.mistakes.append(Mistake(path, problem, remedy, source_of(self.sources, path)))
+
+    def spec(self, node: DictConfig, path: str = "") -> Spec | None:
+        """The spec of a typed node, or None where it, or something in it, is wrong."""
+        cls = typing.cast(type[Spec], OmegaConf.get_type(node))
+        before = len(self.mistakes)
+        values = {}
+        for field in settings(cls):
+            where = f"{path}.{field.name}" if path else field.name
+            values[field.name] = self._value(node, field.name, where, field_types(cls)[field.name])
+            if values[field.name] is not None:
+                self._bounds(values[field.name], where, field.metadata)
+        if len(self.mistakes) > before:
+            return None
+        spec = cls(**values)
+        self.mistakes += [self._located(m.under(path)) for m in spec.check()]
+        return spec if len(self.mistakes) == before else None
+
+    def _located(self, mistake: Mistake) -> Mistake:
+        return Mistake(mistake.path, mistake.problem, mistake.remedy, mistake.source or source_of(self.sources, mistake.path))
+
+    def _value(self, node: DictConfig | ListConfig, key: Any, path: str, kind: Any) -> Any:
+        if OmegaConf.is_missing(node, key):
+            self.wrong(path, "a value is missing", f"give {path.split('.', 2)[-1] if path.startswith('stages.') else path}={_example(kind)}")
+            return None
+        try:
+            value = node[key]
+        except OmegaConfBaseException as error:
+            raw = node._get_node(key)
+            self.wrong(path, f"{raw._value() if raw is not None else key} cannot be resolved: {str(error).splitlines()[0]}", "name a key that exists, or set the environment variable")
+            return None
+        if isinstance(value, DictConfig):
+            if value._metadata.object_type not in (dict, None):
+                return self.spec(value, path)
+            inner = (typing.get_args(kind) or (None, None))[-1]
+            return {str(k): self._value(value, k, f"{path}.{k}", inner) for k in value}
+        if isinstance(value, ListConfig):
+            inner = next((a for a in typing.get_args(kind) if a is not type(None)), None)
+            return [self._value(value, i, f"{path}.{i}", inner) for i in range(len(value))]
+        return value
+
+    def _bounds(self, value: Any, path: str, metadata: typing.Mapping[str, Any]) -> None:
+        for one in value if isinstance(value, list) else [value]:
+            self._bound(one, path, metadata)
+
+    def _bound(self, value: Any, path: str, metadata: typing.Mapping[str, Any]) -> None:
+        unit = f" {metadata['unit']}" if metadata.get("unit") else ""
+        signs = {"ge": (">=", lambda v, b: v >= b), "gt": (">", lambda v, b: v > b), "le": ("<=", lambda v, b: v <= b), "lt": ("<", lambda v, b: v < b)}
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            limits = {k: b for k, b in metadata.get("bounds", {}).items() if b is not None}
+            if any(not signs[k][1](value, b) for k, b in limits.items()):
+                span = " and ".join(f"{signs[k][0]} {b}" for k, b in limits.items())
+                self.wrong(path, f"{value}{unit} is out of range", f"give a value {span}{unit}")
+        allowed = metadata.get("choices", ())
+        if allowed and isinstance(value, str) and value not in allowed:
+            self.wrong(path, f"'{value}' is not one of {choices(allowed)}", nearest(value, allowed) or f"choose from {choices(allowed)}")
+        if metadata.get("path") and isinstance(value, str) and value:
+            self._exists(value, path)
+
+    def _exists(self, value: str, path: str) -> None:
+        file = Path(value).expanduser()
+        if glob.has_magic(value):
+            if not glob.glob(str(file), recursive=True):
+                self.wrong(path, f"nothing matches '{value}'", "correct the pattern; relative ones start at the current folder")
+        elif not file.exists():
+            siblings = [str(p) for p in file.parent.iterdir()] if file.parent.is_dir() else []
+            self.wrong(path, f"'{value}' does not exist", nearest(str(file), siblings) or f"relative paths start at {Path.cwd()}")
+
+
+def _example(kind: Any) -> str:
+    return "<" + describe(kind).removeprefix("an ").removeprefix("a ").upper().replace(" ", "_") + ">" if not (isinstance(kind, type) and issubclass(kind, Enum)) else "|".join(kind.__members__)
+
+
+def secret_values(cfg: DictConfig) -> frozenset[str]:
+    """What the environment put into the composition: masked in all that is tracked or printed."""
+    found = set()
+    for holder, key, _ in leaves(cfg):
+        node = holder._get_node(key)
+        raw = node._value() if node is not None else None
+        if isinstance(raw, str) and "${oc.env:" in raw:
+            try:
+                value = holder[key]
+            except OmegaConfBaseException:
+                continue
+            if value not in (None, ""):
+                found.add(str(value))
+    return frozenset(found)

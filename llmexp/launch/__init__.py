@@ -1,0 +1,1 @@
+"""Launchers: where a stage runs, signals, status and logs."""

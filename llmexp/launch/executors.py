@@ -1,0 +1,164 @@
+"""Where a stage runs: in this process, or in several processes of this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from llmexp.config.spec import as_data
+from llmexp.launch.config import LauncherSpec, ProcessesSpec
+from llmexp.stage.context import External, Input
+from llmexp.stage.job import StageJob, run_job
+from llmexp.stage.runner import Execute
+from llmexp.track.progress import Interrupted, Progress
+from llmexp.track.tracker import Tracker
+
+POLL = 0.2
+"""Seconds between two looks at the ranks."""
+GRACE = 60.0
+"""Seconds that ranks get to stop at a safe point before they are killed."""
+
+
+class RankFailed(Exception):
+    """A rank ended before its stage did."""
+
+
+def executor(launcher: LauncherSpec) -> Execute:
+    """The function that executes stages under a launcher."""
+    if isinstance(launcher, ProcessesSpec):
+        return Processes(launcher.gpus_per_node)
+    return run_job
+
+
+class Processes:
+    """Runs training stages in ``world`` processes of this machine, every other stage in this one."""
+
+    def __init__(self, world: int) -> None:
+        self.world = world
+
+    def __call__(
+        self, job: StageJob, *, progress: Progress, should_stop: Callable[[], bool], guard: Callable[[], None], parent: Tracker
+    ) -> dict[str, Any]:
+        """Start the ranks, forward a stop to them, and return what rank 0 says."""
+        if not job.spec.trains:
+            return run_job(job, progress=progress, should_stop=should_stop, guard=guard, parent=parent)
+        folder = job.run_dir / "ranks"
+        folder.mkdir(parents=True, exist_ok=True)
+        summary = folder / "summary.json"
+        summary.unlink(missing_ok=True)
+        write_job(job, folder / "job.json")
+        port = _free_port()
+        ranks = [self._start(rank, folder, port) for rank in range(self.world)]
+        try:
+            _watch(ranks, folder, progress, should_stop, guard)
+        finally:
+            _end(ranks)
+            (folder / "job.json").unlink(missing_ok=True)
+        found: dict[str, Any] = json.loads(summary.read_text())
+        return found
+
+    def _start(self, rank: int, folder: Path, port: int) -> subprocess.Popen[bytes]:
+        environment = os.environ | {
+            "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(self.world), "LOCAL_WORLD_SIZE": str(self.world),
+            "GROUP_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
+            "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // self.world))),
+        }
+        log = open(folder / f"rank{rank}.log", "ab") if rank else None  # noqa: SIM115: lives as long as the process
+        return subprocess.Popen(
+            [sys.executable, "-m", "llmexp.launch.rank", str(folder / "job.json")],
+            env=environment, stdout=log, stderr=log, start_new_session=True,
+        )
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _watch(
+    ranks: list[subprocess.Popen[bytes]], folder: Path, progress: Progress, should_stop: Callable[[], bool], guard: Callable[[], None]
+) -> None:
+    """Wait for all ranks; the first that fails ends the others."""
+    told: float | None = None
+    while any(rank.poll() is None for rank in ranks):
+        guard()
+        if should_stop() and told is None:
+            told = time.monotonic()
+            for rank in ranks:
+                rank.send_signal(signal.SIGTERM)
+        if told is not None and time.monotonic() - told > GRACE:
+            raise RankFailed(f"the ranks did not stop within {GRACE:.0f} s")
+        failed = [i for i, rank in enumerate(ranks) if rank.poll() not in (None, 0)]
+        if failed and told is None:
+            time.sleep(1.0)
+            break
+        time.sleep(POLL)
+    codes = {i: rank.poll() for i, rank in enumerate(ranks)}
+    if 130 in codes.values() or (told is not None and any(codes.values())):
+        raise Interrupted("the ranks stopped at a safe point")
+    failed = [i for i, code in codes.items() if code not in (None, 0)]
+    if failed:
+        progress.line(f"  rank {failed[0]} ended with {codes[failed[0]]}")
+        error = folder.parent / "error.txt"
+        where = f"{folder}/rank{failed[0]}.log" if failed[0] else str(error)
+        raise RankFailed(f"rank {failed[0]} ended with exit code {codes[failed[0]]}; see {where}")
+
+
+def _end(ranks: list[subprocess.Popen[bytes]]) -> None:
+    for rank in ranks:
+        if rank.poll() is None:
+            rank.kill()
+        rank.wait()
+
+
+def write_job(job: StageJob, path: Path) -> None:
+    """A job as JSON that only this user reads: it holds resolved values."""
+    data = {
+        "name": job.name, "spec": as_data(job.spec), "root": as_data(replace(job.root, stages={}, pipeline=None, experiment=None)),
+        "inputs": {need: _written(value) for need, value in job.inputs.items()},
+        "output": _written(job.output), "out": str(job.out), "run_dir": str(job.run_dir),
+        "pipeline_dir": str(job.pipeline_dir), "secrets": sorted(job.secrets),
+    }
+    path.touch(mode=0o600)
+    path.chmod(0o600)
+    path.write_text(json.dumps(data))
+
+
+def _written(value: Input | dict[str, Input]) -> Any:
+    if isinstance(value, dict):
+        return {"many": {name: _written(one) for name, one in value.items()}}
+    return {"kind": value.kind, "fingerprint": value.fingerprint, "path": str(value.path)}
+
+
+def read_job(path: Path) -> StageJob:
+    """The inverse of :func:`write_job`."""
+    from llmexp.config.typed import spec_from
+
+    data = json.loads(path.read_text())
+    return StageJob(
+        name=data["name"], spec=spec_from(data["spec"]), root=spec_from(data["root"]),
+        inputs={need: _read(value) for need, value in data["inputs"].items()},
+        output=_read(data["output"]), out=Path(data["out"]), run_dir=Path(data["run_dir"]),
+        pipeline_dir=Path(data["pipeline_dir"]), secrets=frozenset(data["secrets"]),
+    )
+
+
+def _read(value: Any) -> Any:
+    if "many" in value:
+        return {name: _read(one) for name, one in value["many"].items()}
+    folder = Path(value["path"])
+    if (folder / "manifest.json").is_file():
+        from llmexp.store.artifact import Artifact
+
+        return Artifact.load(folder)
+    return External(value["kind"], value["fingerprint"], folder)

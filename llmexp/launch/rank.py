@@ -1,0 +1,40 @@
+"""One rank of a training stage: ``python -m llmexp.launch.rank JOB``, started by a launcher."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+from llmexp.launch.executors import read_job
+from llmexp.launch.signals import stop_on_signals
+from llmexp.stage.job import run_job
+from llmexp.track.progress import Interrupted, Progress
+
+
+def main(path: Path) -> int:
+    """Run the job's stage as this rank; rank 0 writes the summary. Exit codes: 0, 1, 130."""
+    rank = int(os.environ["RANK"])
+    job = read_job(path)
+    owner = os.getppid()
+
+    def guard() -> None:
+        if os.getppid() != owner:
+            raise Interrupted("the process that started the ranks is gone")
+
+    with Progress(quiet=rank != 0) as progress, stop_on_signals(lambda _: None) as stop:
+        try:
+            summary = run_job(
+                job, progress=progress, should_stop=lambda: stop() or os.getppid() != owner, guard=guard,
+                parent=job.pipeline_dir, rank=rank,
+            )
+        except Interrupted:
+            return 130
+    if rank == 0:
+        (path.parent / "summary.json").write_text(json.dumps(summary))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

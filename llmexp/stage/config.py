@@ -1,0 +1,251 @@
+"""Specs of the root, of pipelines and of every stage. A stage's fields are the groups that it reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from llmexp.config.spec import Mistake, Spec, setting
+from llmexp.corpus.config import CurationSpec, DataSpec
+from llmexp.data.config import LoaderSpec
+from llmexp.evaluate.config import EvaluationSpec
+from llmexp.export.config import ExportSpec
+from llmexp.launch.config import LauncherSpec
+from llmexp.model.config import ModelSpec
+from llmexp.objective.config import GRPOSpec
+from llmexp.parallel.config import ParallelSpec
+from llmexp.plan.config import HardwareSpec
+from llmexp.rollout.config import RewardSpec, RolloutSpec
+from llmexp.store.config import PathsSpec
+from llmexp.sweep.config import SweepSpec
+from llmexp.tokenizer.config import TokenizerSpec
+from llmexp.track.config import TrackingSpec
+from llmexp.train.config import OptimizerSpec, SchedulerSpec, TrainerSpec
+
+
+@dataclass(frozen=True)
+class Need:
+    """One input of a stage: an artifact of a kind."""
+
+    kind: str
+    many: bool = False
+    optional: bool = False
+
+
+@dataclass(kw_only=True)
+class StageSpec(Spec):
+    """One step of the life cycle: takes artifacts, makes one artifact."""
+
+    needs: ClassVar[dict[str, Need]] = {}
+    makes: ClassVar[str] = ""
+    """Kind of the artifact."""
+    version: ClassVar[int] = 1
+    """Raised whenever the same composition gives another artifact than before."""
+    runs: ClassVar[str] = ""
+    """``module:function`` that does the work: ``run(spec, context) -> summary``."""
+    trains: ClassVar[bool] = False
+    """Whether it may run on several ranks and goes on from checkpoints."""
+
+    default_pipeline: str = setting("Pipeline that makes what this stage needs and nobody gave.", result=False)
+    inputs: dict[str, str] = setting(
+        "Given inputs: need to fingerprint, run folder or path; several are separated by commas.",
+        default={},
+        result=False,
+    )
+
+    def check(self) -> Iterator[Mistake]:
+        """Only what the stage needs can be given."""
+        for need in self.inputs:
+            if need not in self.needs:
+                yield Mistake(f"inputs.{need}", f"this stage needs no '{need}'", f"it needs: {', '.join(self.needs)}")
+
+    def check_needs(self, needs: dict[str, Any]) -> Iterator[Mistake]:
+        """Constraints against the specs of the stages needed, or the manifests of artifacts given."""
+        del needs
+        yield from ()
+
+
+@dataclass(kw_only=True)
+class Collect(StageSpec):
+    """Reads documents, conversations or prompts from a source and splits them into train and held-out."""
+
+    makes: ClassVar[str] = "corpus"
+    runs: ClassVar[str] = "llmexp.stage.collect:run"
+    seed: int = setting("Seed of what the source draws.", default=0, ge=0)
+    data: DataSpec = setting("Where text comes from.")
+
+
+@dataclass(kw_only=True)
+class Curate(StageSpec):
+    """Cleans, filters and deduplicates a corpus; what goes is kept with the reason."""
+
+    needs: ClassVar[dict[str, Need]] = {"corpus": Need("corpus")}
+    makes: ClassVar[str] = "corpus"
+    runs: ClassVar[str] = "llmexp.stage.curate:run"
+    curation: CurationSpec = setting("The ordered steps.")
+    workers: int | None = setting("Processes; null is one a core.", default=None, ge=1, result=False)
+
+
+@dataclass(kw_only=True)
+class TrainTokenizer(StageSpec):
+    """Trains a tokenizer on the train split, or takes an existing one."""
+
+    needs: ClassVar[dict[str, Need]] = {"corpus": Need("corpus", optional=True)}
+    makes: ClassVar[str] = "tokenizer"
+    runs: ClassVar[str] = "llmexp.stage.train_tokenizer:run"
+    tokenizer: TokenizerSpec = setting("Kind and size of the tokenizer.")
+
+
+@dataclass(kw_only=True)
+class Tokenize(StageSpec):
+    """Turns documents into memory-mapped token shards; conversations also get a loss mask."""
+
+    needs: ClassVar[dict[str, Need]] = {"corpus": Need("corpus"), "tokenizer": Need("tokenizer")}
+    makes: ClassVar[str] = "shards"
+    runs: ClassVar[str] = "llmexp.stage.tokenize:run"
+    workers: int | None = setting("Threads; null is one a core.", default=None, ge=1, result=False)
+
+
+@dataclass(kw_only=True)
+class TrainingStage(StageSpec):
+    """What every training stage has."""
+
+    makes: ClassVar[str] = "model"
+    trains: ClassVar[bool] = True
+    seed: int = setting("Seed of weights, data order, dropout and rollouts.", default=0, ge=0)
+    parallel: ParallelSpec = setting("The mesh.")
+    optimizer: OptimizerSpec = setting("The optimizer.")
+    scheduler: SchedulerSpec = setting("Learning rate over steps.")
+    trainer: TrainerSpec = setting("The loop.")
+
+
+@dataclass(kw_only=True)
+class Pretrain(TrainingStage):
+    """Trains a decoder on next-token prediction."""
+
+    needs: ClassVar[dict[str, Need]] = {"shards": Need("shards"), "tokenizer": Need("tokenizer")}
+    runs: ClassVar[str] = "llmexp.stage.pretrain:run"
+    model: ModelSpec = setting("The decoder.")
+    loader: LoaderSpec = setting("A view of the shards.")
+
+    def check(self) -> Iterator[Mistake]:
+        """The context fits the positions."""
+        yield from super().check()
+        if self.loader.seq_len > self.model.max_seq_len:
+            yield Mistake(
+                "loader.seq_len",
+                f"{self.loader.seq_len} is more than model.max_seq_len={self.model.max_seq_len}",
+                "lower loader.seq_len or raise model.max_seq_len",
+            )
+
+    def check_needs(self, needs: dict[str, Any]) -> Iterator[Mistake]:
+        """The tokenizer's ids lie within the model's vocabulary."""
+        yield from vocabulary_fits(self.model.vocab_size, needs.get("tokenizer"))
+
+
+@dataclass(kw_only=True)
+class Sft(TrainingStage):
+    """Trains on conversations, loss on the assistant's turns only."""
+
+    needs: ClassVar[dict[str, Need]] = {"model": Need("model"), "shards": Need("shards")}
+    runs: ClassVar[str] = "llmexp.stage.sft:run"
+    loader: LoaderSpec = setting("A view of the shards.")
+
+    def check_needs(self, needs: dict[str, Any]) -> Iterator[Mistake]:
+        """Conversations are there to train on, and fit the model's context."""
+        pretrain = needs.get("model")
+        if isinstance(pretrain, Pretrain) and self.loader.seq_len > pretrain.model.max_seq_len:
+            yield Mistake(
+                "loader.seq_len",
+                f"{self.loader.seq_len} is more than the model's max_seq_len={pretrain.model.max_seq_len}",
+                "lower loader.seq_len",
+            )
+
+
+@dataclass(kw_only=True)
+class Grpo(TrainingStage):
+    """Reinforcement learning with rules: group-relative policy optimisation."""
+
+    needs: ClassVar[dict[str, Need]] = {"model": Need("model"), "prompts": Need("corpus")}
+    runs: ClassVar[str] = "llmexp.stage.grpo:run"
+    rollout: RolloutSpec = setting("How completions are sampled.")
+    reward: RewardSpec = setting("What scores a completion.")
+    objective: GRPOSpec = setting("The clipped objective.")
+
+
+@dataclass(kw_only=True)
+class Evaluate(StageSpec):
+    """Measures models on held-out data, side by side in one table."""
+
+    needs: ClassVar[dict[str, Need]] = {
+        "models": Need("model", many=True),
+        "shards": Need("shards", optional=True),
+        "chats": Need("shards", optional=True),
+        "prompts": Need("corpus", optional=True),
+    }
+    makes: ClassVar[str] = "report"
+    runs: ClassVar[str] = "llmexp.stage.evaluate:run"
+    seed: int = setting("Seed of the sample generations.", default=0, ge=0)
+    evaluation: EvaluationSpec = setting("What is measured.")
+
+
+@dataclass(kw_only=True)
+class Export(StageSpec):
+    """Writes a model in a format that other tools open."""
+
+    needs: ClassVar[dict[str, Need]] = {"model": Need("model"), "report": Need("report", optional=True)}
+    makes: ClassVar[str] = "export"
+    runs: ClassVar[str] = "llmexp.stage.export:run"
+    export: ExportSpec = setting("The format.")
+
+
+def vocabulary_fits(vocab_size: int | None, tokenizer: Any) -> Iterator[Mistake]:
+    """A model whose vocabulary is given holds all ids of the tokenizer stage that it needs."""
+    if vocab_size is None or not isinstance(tokenizer, TrainTokenizer):
+        return
+    wanted = getattr(tokenizer.tokenizer, "vocab_size", None)
+    if wanted is not None and vocab_size < wanted:
+        yield Mistake(
+            "model.vocab_size",
+            f"{vocab_size} is less than tokenizer.vocab_size={wanted}",
+            "set model.vocab_size=null to take the tokenizer's, or make it at least as large",
+        )
+
+
+@dataclass(kw_only=True)
+class EntrySpec(Spec):
+    """One stage of a pipeline."""
+
+    stage: str = setting("Stage type: an option of conf/stage.")
+    needs: dict[str, Any] = setting("Need to the name of the stage that makes it (or a list of names).", default={})
+    overrides: list[str] = setting("Override lines of this stage, as on the command line.", default=[])
+
+
+@dataclass(kw_only=True)
+class PipelineSpec(Spec):
+    """A named graph of stages."""
+
+    stages: dict[str, EntrySpec] = setting("Stages by name.")
+
+
+@dataclass(kw_only=True)
+class ExperimentSpec(Spec):
+    """What people run and share: override lines, applied before those of the command line."""
+
+    overrides: list[str] = setting("Override lines, as on the command line.", default=[])
+
+
+@dataclass(kw_only=True)
+class RootSpec(Spec):
+    """The root of the tree: what holds for a whole pipeline."""
+
+    stage: str = setting("Stage to run when no pipeline is named; its default pipeline makes what it needs.", default="pretrain")
+    experiment: ExperimentSpec | None = setting("Recipe: an option of conf/experiment.", default=None)
+    pipeline: PipelineSpec | None = setting("Graph of stages: an option of conf/pipeline.", default=None)
+    launcher: LauncherSpec = setting("Where stages run.")
+    tracking: TrackingSpec = setting("What is recorded, and where it is delivered.")
+    hardware: HardwareSpec = setting("The device that plans and MFU are computed for.")
+    paths: PathsSpec = setting("Folders.")
+    sweep: SweepSpec = setting("What -m does.")
+    stages: dict[str, StageSpec] = setting("The composed stages; filled in by the composition.", default={})

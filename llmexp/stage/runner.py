@@ -1,0 +1,148 @@
+"""Runs a pipeline: what is in the store is linked, the rest is built once, in order."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from llmexp.config.spec import as_data
+from llmexp.stage.context import External, Input
+from llmexp.stage.graph import Composition, Node, input_fingerprints
+from llmexp.stage.job import StageJob
+from llmexp.stage.runs import PipelineRecord, StageLink, Unfinished
+from llmexp.store.artifact import Artifact
+from llmexp.store.build import Build, Waiting
+from llmexp.store.store import Store
+from llmexp.track.progress import Interrupted, Progress
+from llmexp.track.runs import write_json
+from llmexp.track.tracker import Tracker
+
+Execute = Callable[..., dict[str, Any]]
+"""``execute(job, progress=, should_stop=, guard=, parent=)`` runs a stage somewhere and returns its summary."""
+
+
+def new_record(composition: Composition, command: str) -> PipelineRecord:
+    """The record of a pipeline that is about to run."""
+    stages = {
+        node.name: StageLink(stage=node.kind, kind=node.spec.makes, fingerprint=node.fingerprint, needs=dict(node.needs))
+        for node in composition.nodes.values()
+    }
+    return PipelineRecord(
+        title=composition.title, command=command, created=time.time(), overrides=composition.overrides, stages=stages
+    )
+
+
+@dataclass(kw_only=True)
+class Runner:
+    """One execution of a pipeline in its run folder."""
+
+    composition: Composition
+    store: Store
+    run_dir: Path
+    record: PipelineRecord
+    tracker: Tracker
+    progress: Progress
+    execute: Execute
+    should_stop: Callable[[], bool]
+
+    def run(self) -> dict[str, Artifact]:
+        """Run every stage; returns the artifacts by stage name.
+
+        Raises:
+            Interrupted: a person or the system asked to stop; the same command goes on.
+        """
+        artifacts: dict[str, Artifact] = {}
+        start = time.monotonic()
+        try:
+            for index, node in enumerate(self.composition.nodes.values()):
+                if self.should_stop():
+                    raise Interrupted("stopped between two stages")
+                with self.progress.stage(node.name, index, len(self.composition.nodes)):
+                    artifacts[node.name] = self._stage(node, artifacts)
+        except BaseException as error:
+            self.record.status = _status(error)
+            raise
+        else:
+            self.record.status = "done"
+        finally:
+            self.record.seconds = time.monotonic() - start
+            self.record.write(self.run_dir)
+        return artifacts
+
+    def _stage(self, node: Node, artifacts: dict[str, Artifact]) -> Artifact:
+        link = self.record.stages[node.name]
+        found = self.store.find(node.spec.makes, node.fingerprint)
+        if found is None:
+            found = self._build(node, artifacts, link)
+        else:
+            link.cached = True
+            self.progress.line(f"  found in the store: {found.kind} {found.fingerprint[:12]}")
+        link.status, link.path = "done", str(found.path)
+        self.record.write(self.run_dir)
+        return found
+
+    def _build(self, node: Node, artifacts: dict[str, Artifact], link: StageLink) -> Artifact:
+        marks = Unfinished(self.store.root / ".unfinished")
+        with self.store.build(
+            node.spec.makes, node.fingerprint, stage=node.kind, config=as_data(node.spec),
+            inputs=input_fingerprints(node, self.composition), run_id=self._run_id(node), on_wait=self._waiting,
+        ) as build:
+            if build.artifact is None:
+                run_dir = marks.get(node.fingerprint) or self.run_dir / node.name
+                run_dir.mkdir(parents=True, exist_ok=True)
+                link.status, link.run_dir = "running", str(run_dir)
+                self.record.write(self.run_dir)
+                marks.put(node.fingerprint, run_dir)
+                self._fill(node, artifacts, link, build, run_dir)
+                marks.done(node.fingerprint)
+            else:
+                link.cached = True
+        assert build.artifact is not None
+        return build.artifact
+
+    def _fill(self, node: Node, artifacts: dict[str, Artifact], link: StageLink, build: Build, run_dir: Path) -> None:
+        start = time.monotonic()
+        job = StageJob(
+            name=node.name, spec=node.spec, root=self.composition.root, inputs=self._inputs(node, artifacts),
+            output=External(node.spec.makes, node.fingerprint, build.out.parent / node.fingerprint),
+            out=build.out, run_dir=run_dir, pipeline_dir=self.run_dir, secrets=self.composition.secrets,
+        )
+        try:
+            summary = self.execute(
+                job, progress=self.progress, should_stop=self.should_stop, guard=build.guard, parent=self.tracker
+            )
+            artifact = build.publish(summary)
+        except BaseException as error:
+            link.status, link.error = _status(error), f"{type(error).__name__}: {error}"
+            raise
+        finally:
+            link.seconds = time.monotonic() - start
+        write_json(run_dir / "artifact.json", {"kind": artifact.kind, "fingerprint": artifact.fingerprint, "path": str(artifact.path)})
+
+    def _inputs(self, node: Node, artifacts: dict[str, Artifact]) -> dict[str, Input | dict[str, Input]]:
+        found: dict[str, Input | dict[str, Input]] = {}
+        for need, source in node.needs.items():
+            found[need] = {one: artifacts[one] for one in source} if isinstance(source, list) else artifacts[source]
+        for need, given in node.given.items():
+            found[need] = dict(given) if node.spec.needs[need].many else next(iter(given.values()))
+        return found
+
+    def _run_id(self, node: Node) -> str:
+        return f"{self.run_dir.parent.name}/{self.run_dir.name}/{node.name}"
+
+    def _waiting(self, waiting: Waiting) -> None:
+        if self.should_stop():
+            raise Interrupted("stopped while another process builds")
+        if int(waiting.seconds) % 10 == 0:
+            builder = waiting.builder
+            self.progress.line(
+                f"  waiting for {waiting.kind} {waiting.fingerprint[:12]}, which process {builder.get('pid', '?')} "
+                f"on {builder.get('host', '?')} builds ({waiting.seconds:.0f} s)"
+            )
+
+
+def _status(error: BaseException) -> str:
+    return "interrupted" if isinstance(error, (Interrupted, KeyboardInterrupt, SystemExit)) else "failed"

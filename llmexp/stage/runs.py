@@ -1,0 +1,149 @@
+"""Run folders: made once, found again by whoever goes on with their work, named by people."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from llmexp.config.mistakes import UserError
+from llmexp.store.artifact import Artifact
+from llmexp.store.store import Store
+from llmexp.track.runs import read_run, write_json
+
+PIPELINE = "pipeline.json"
+
+
+@dataclass(kw_only=True)
+class StageLink:
+    """One stage in a pipeline's record."""
+
+    stage: str
+    kind: str
+    fingerprint: str
+    needs: dict[str, Any] = field(default_factory=dict)
+    status: str = "waiting"
+    """waiting · running · done · failed · interrupted"""
+    cached: bool = False
+    path: str = ""
+    """Folder of the artifact."""
+    run_dir: str = ""
+    """Folder of the run that made, or makes it; empty for a cached one."""
+    seconds: float | None = None
+    error: str = ""
+
+
+@dataclass(kw_only=True)
+class PipelineRecord:
+    """``pipeline.json``: what one command ran."""
+
+    title: str
+    command: str
+    created: float
+    overrides: list[str]
+    stages: dict[str, StageLink]
+    status: str = "running"
+    seconds: float | None = None
+
+    def write(self, run_dir: Path) -> None:
+        """Write whole or not at all."""
+        write_json(run_dir / PIPELINE, asdict(self))
+
+    @classmethod
+    def read(cls, run_dir: Path) -> PipelineRecord:
+        """The record of a pipeline's run folder."""
+        data = json.loads((run_dir / PIPELINE).read_text())
+        stages = {name: StageLink(**link) for name, link in data.pop("stages").items()}
+        return cls(stages=stages, **data)
+
+
+def new_folder(runs: Path, title: str) -> Path:
+    """A fresh run folder; its making is atomic, so that two commands of one second get two."""
+    now = time.localtime()
+    while True:
+        name = f"{time.strftime('%H-%M-%S', now)}-{safe(title)}-{secrets.token_hex(3)}"
+        folder = runs / time.strftime("%Y-%m-%d", now) / name
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir()
+        except FileExistsError:
+            continue
+        return folder
+
+
+def safe(name: str) -> str:
+    """A name that can stand unquoted in an override and in a shell."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.") or "run"
+
+
+class Unfinished:
+    """Marks that lead from an identity (a fingerprint) to the run folder that works on it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def get(self, identity: str) -> Path | None:
+        """The run folder of unfinished work whose process is gone, or None."""
+        try:
+            run_dir = Path((self.folder / identity).read_text())
+            run = read_run(run_dir)
+        except (FileNotFoundError, json.JSONDecodeError):
+            return None
+        return None if run.status in ("RUNNING", "FINISHED") else run_dir
+
+    def put(self, identity: str, run_dir: Path) -> None:
+        """Mark work as begun; atomic and durable."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        temporary = self.folder / f".{identity}.{os.getpid()}"
+        with open(temporary, "w", encoding="utf-8") as file:
+            file.write(str(run_dir.absolute()))
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, self.folder / identity)
+
+    def done(self, identity: str) -> None:
+        """The work is finished."""
+        (self.folder / identity).unlink(missing_ok=True)
+
+
+def pipeline_runs(runs: Path) -> list[Path]:
+    """All pipeline run folders, oldest first."""
+    found = [path.parent for path in runs.glob(f"*/*/{PIPELINE}")]
+    return sorted(found, key=lambda path: PipelineRecord.read(path).created)
+
+
+def find_run(reference: str, runs: Path) -> Path:
+    """The pipeline's run folder that a person means: a path, a part of its name, or ``last``.
+
+    Raises:
+        UserError: none, or several, are meant.
+    """
+    folder = Path(reference).expanduser()
+    if (folder / PIPELINE).is_file():
+        return folder
+    if (folder.parent / PIPELINE).is_file() and (folder / "run.json").is_file():
+        return folder.parent
+    known = pipeline_runs(runs)
+    if reference == "last" and known:
+        return known[-1]
+    matches = [path for path in known if reference in path.relative_to(runs).as_posix()]
+    if len(matches) == 1:
+        return matches[0]
+    names = ", ".join(path.relative_to(runs).as_posix() for path in (matches or known)[-5:]) or "none yet"
+    problem = "several runs match" if matches else f"there is no run in {runs} that matches"
+    raise UserError(f"{problem} '{reference}'. Runs: {names}. See `llmexp status`.")
+
+
+def artifacts_of(run_dir: Path, store: Store, kind: str | None = None) -> Iterator[tuple[str, Artifact]]:
+    """(stage name, artifact) of what a pipeline's run made or found, in its order."""
+    for name, link in PipelineRecord.read(run_dir).stages.items():
+        if link.status == "done" and (kind is None or link.kind == kind):
+            artifact = store.find(link.kind, link.fingerprint)
+            if artifact is not None:
+                yield name, artifact
