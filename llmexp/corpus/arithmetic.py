@@ -1,4 +1,4 @@
-"""Arithmetic problems, split so that no held-out problem is ever trained on, in either order of its operands."""
+"""Arithmetic problems, split so that none that is held out is trained on, in either order of operands."""
 
 from __future__ import annotations
 

@@ -40,6 +40,9 @@ _QUESTIONS = {
 }
 _SENTENCE_END = re.compile(r"[.!?](?=\s|$)")
 _MIN_WORDS = 4
+_MIN_PLAIN_WORDS = 0.6
+_NOT_PROSE = (">>>", "...", ":", "@", "#", "-", "=", "*", "+")
+_SIGNATURE = 80
 
 
 def answer_from(docstring: str, max_chars: int) -> str | None:
@@ -49,13 +52,14 @@ def answer_from(docstring: str, max_chars: int) -> str | None:
     """
     for paragraph in re.split(r"\n\s*\n", docstring.strip()):
         text = " ".join(paragraph.split())
-        if text.startswith((">>>", "...", ":", "@", "#", "-", "=", "*", "+")) or "->" in text.split("  ")[0][:80]:
+        if text.startswith(_NOT_PROSE) or "->" in text[:_SIGNATURE]:
             continue
         if len(text) > max_chars:
             ends = [m.end() for m in _SENTENCE_END.finditer(text, 0, max_chars + 1)]
             text = text[: ends[-1]] if ends and ends[-1] <= max_chars else ""
         words = text.split()
-        if len(words) >= _MIN_WORDS and sum(w.strip(".,;:'\"()").isalpha() for w in words) >= 0.6 * len(words):
+        plain = sum(word.strip(".,;:'\"()").isalpha() for word in words)
+        if len(words) >= _MIN_WORDS and plain >= _MIN_PLAIN_WORDS * len(words):
             return text if text.endswith((".", "!", "?")) else text.rstrip(":,;") + "."
         return None
     return None

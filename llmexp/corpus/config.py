@@ -14,6 +14,9 @@ from llmexp.config.spec import Mistake, Spec, setting
 KINDS = ("prose", "code", "chat", "prompt")
 """What a record can be; curation steps choose among them."""
 
+MAX_PROBLEMS = 1_000_000
+"""Arithmetic problems that one source may choose from."""
+
 
 def _nested(help: str, spec: type[Spec]) -> Any:
     """A field that holds a spec, with that spec's defaults."""
@@ -107,7 +110,7 @@ class TextFilesSpec(FileDataSpec):
         "Text between two documents of one file, such as <|endoftext|>; empty = none.", default=""
     )
     piece_chars: int = setting(
-        "A longer text becomes several documents, cut after the last blank line (or line) that fits; 0 = never.",
+        "A longer text becomes several documents, cut after a blank line (or line); 0 = never.",
         default=65536,
         unit="characters",
         ge=0,
@@ -128,7 +131,7 @@ class CsvSpec(FileDataSpec):
 
     builds: ClassVar[str] = "llmexp.corpus.tables:CsvTable"
     text_field: str = setting("Name of the column that holds the text.", default="text")
-    delimiter: str = setting("The character between two columns; for tabs, '\\t' in double quotes.", default=",")
+    delimiter: str = setting('The character between two columns; a tab is "\\t" in YAML.', default=",")
 
     def check(self) -> Iterator[Mistake]:
         """The delimiter is one character."""
@@ -186,7 +189,7 @@ class HuggingFaceSpec(SplitDataSpec):
 
 @dataclass(kw_only=True)
 class PythonStdlibSpec(SplitDataSpec):
-    """The standard library of the running Python: docstrings as prose, modules as code. Nothing is imported."""
+    """The standard library of the running Python: docstrings as prose, modules as code; none is imported."""
 
     builds: ClassVar[str] = "llmexp.corpus.stdlib:PythonStdlib"
     exclude: list[str] = setting(
@@ -235,6 +238,8 @@ class ProblemsSpec(Spec):
             yield Mistake("operators", f"{self.operators} is not a choice of + - *", "use e.g. ['+']")
         if "{problem}" not in self.question:
             yield Mistake("question", f"{self.question!r} lacks {{problem}}", "use 'What is {problem}?'")
+        if self.count() > MAX_PROBLEMS:
+            yield Mistake("high", f"{self.count()} problems; at most {MAX_PROBLEMS} are sorted", "lower it")
 
     def count(self) -> int:
         """How many problems there are, operands in either order counted once."""
@@ -342,7 +347,7 @@ class GopherQualitySpec(StepSpec):
     max_word_length: float = setting("Largest mean word length.", default=10.0, unit="characters", ge=0)
     max_symbol_ratio: float = setting("Most hash signs, or ellipses, a word.", default=0.1, ge=0)
     max_bullet_lines: float = setting("Largest share of lines that begin with a bullet.", default=0.9, ge=0)
-    max_ellipsis_lines: float = setting("Largest share of lines that end with an ellipsis.", default=0.3, ge=0)
+    max_ellipsis_lines: float = setting("Largest share of lines ending with an ellipsis.", default=0.3, ge=0)
     min_alphabetic_words: float = setting(
         "Smallest share of words with a letter in them.", default=0.8, ge=0, le=1
     )
@@ -361,7 +366,7 @@ class GopherQualitySpec(StepSpec):
 
 @dataclass(kw_only=True)
 class CodeQualitySpec(StepSpec):
-    """Rules for source code: line lengths and alphanumeric share as for Codex (Chen et al. 2021, section 3.1)."""
+    """Rules for source code; line lengths and letters as for Codex (Chen et al. 2021, section 3.1)."""
 
     builds: ClassVar[str] = "llmexp.corpus.quality:CodeQuality"
     parses: bool = setting("Remove Python that this Python cannot parse.", default=True)

@@ -22,6 +22,8 @@ CHUNK_RECORDS = 512
 CHUNK_CHARS = 1 << 20
 """A chunk goes from process to process. Its size must not depend on the number of workers."""
 
+_REASON = "reason "
+
 _SPLITS_IN_ORDER = ("heldout", "train")
 """Held-out records come first: of a text on both sides, the held-out copy is the one kept."""
 
@@ -45,7 +47,7 @@ class Chunk:
         """Put a record, as it came to the step, among the removed ones."""
         self.removed.append({**record, "reason": f"{step}: {reason}", "removed_from": self.split})
         self.counter(step).update(
-            {"removed": 1, "removed_characters": len(text_of(record)), f"reason {reason}": 1}
+            {"removed": 1, "removed_characters": len(text_of(record)), f"{_REASON}{reason}": 1}
         )
 
 
@@ -222,11 +224,8 @@ def _kept(before: Census, after: Census) -> dict[str, Any]:
 
 
 def _step_summary(counts: Counter[str]) -> dict[str, Any]:
-    reasons = {key.removeprefix("reason "): n for key, n in sorted(counts.items()) if key.startswith("reason ")}
     fixed = {key: counts[key] for key in ("in", "removed", "removed_characters")}
-    others = {
-        key: n
-        for key, n in sorted(counts.items())
-        if n and key not in fixed and not key.startswith("reason ")
-    }
+    rest = {key: n for key, n in sorted(counts.items()) if n and key not in fixed}
+    reasons = {key.removeprefix(_REASON): n for key, n in rest.items() if key.startswith(_REASON)}
+    others = {key: n for key, n in rest.items() if not key.startswith(_REASON)}
     return {**fixed, "reasons": reasons, "counts": others}

@@ -26,7 +26,11 @@ class Faults:
     """
 
     def __init__(
-        self, *, on_bad_file: str = "skip", max_bad_files: int | None = None, max_bad_records: int | None = None
+        self,
+        *,
+        on_bad_file: str = "skip",
+        max_bad_files: int | None = None,
+        max_bad_records: int | None = None,
     ) -> None:
         self.on_bad_file = on_bad_file
         self.max_bad_files = max_bad_files
@@ -54,8 +58,8 @@ class Faults:
         if self.max_bad_files is not None and self.n_bad_files > self.max_bad_files:
             shown = "; ".join(f"{bad['file']}: {bad['problem']}" for bad in self.bad_files[:10])
             raise BadData(
-                f"{self.n_bad_files} bad files, and data.max_bad_files={self.max_bad_files} are allowed: {shown}. "
-                "Mend or remove them, or raise data.max_bad_files"
+                f"{self.n_bad_files} bad files, and data.max_bad_files={self.max_bad_files} are allowed: "
+                f"{shown}. Mend or remove them, or raise data.max_bad_files"
             )
 
     def bad_record(self, file: str, number: int, problem: str) -> None:
@@ -70,8 +74,8 @@ class Faults:
         if self.max_bad_records is not None and self.n_bad_records > self.max_bad_records:
             shown = "; ".join(f"{r['file']}:{r['record']}: {r['problem']}" for r in self.bad_records[:10])
             raise BadData(
-                f"{self.n_bad_records} bad records, and data.max_bad_records={self.max_bad_records} are allowed: "
-                f"{shown}. Mend them, or raise data.max_bad_records"
+                f"{self.n_bad_records} bad records, and data.max_bad_records={self.max_bad_records} "
+                f"are allowed: {shown}. Mend them, or raise data.max_bad_records"
             )
 
     def summary(self) -> dict[str, Any]:

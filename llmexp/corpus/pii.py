@@ -18,14 +18,15 @@ _EMAIL = re.compile(
     r"(?![\w@-]|\.\w)"
 )
 _FILE_ENDINGS = frozenset(
-    "png jpg jpeg gif svg webp bmp ico pdf css js ts mjs py pyc html htm xml json yaml yml toml txt md rst "
-    "csv zip gz tar exe dll so".split()
+    ("png", "jpg", "jpeg", "gif", "svg", "webp", "bmp", "ico", "pdf", "css", "js", "ts", "mjs", "py", "pyc")
+    + ("html", "htm", "xml", "json", "yaml", "yml", "toml", "txt", "md", "rst", "csv", "zip", "gz", "tar")
+    + ("exe", "dll", "so")
 )
 
 _IPV4 = re.compile(r"(?<![\w.:/@+-])(?:\d{1,3}\.){3}\d{1,3}(?![\w@-]|\.\w)")
 _IPV6 = re.compile(r"(?<![\w.:])(?:[0-9A-Fa-f]{1,4}:{1,2}){2,7}[0-9A-Fa-f]{1,4}(?![\w:]|\.\d)")
 _VERSION_BEFORE = re.compile(
-    r"(?:\b(?:v|ver|version|versions|release|rev|revision|build|driver|firmware|section|chapter|release[ds])"
+    r"(?:\b(?:v|ver|version|versions|release|rev|revision|build|driver|firmware|sections?|chapter|release[ds])"
     r"|[=><~!]=|\bversion\s+is)[\s.:=#]*$",
     re.IGNORECASE,
 )

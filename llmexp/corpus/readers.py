@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from llmexp.corpus.files import SourceFile, find_files, inner_suffix
 from llmexp.corpus.faults import BadData, BrokenFile, Faults
+from llmexp.corpus.files import SourceFile, find_files, inner_suffix
 from llmexp.corpus.records import Record, well_formed
 from llmexp.corpus.source import SplitSource
 from llmexp.corpus.streams import Decoded, byte_chunks, byte_lines, decode
@@ -215,7 +215,7 @@ class _Lines(FileSource):
     def read(self, file: SourceFile) -> Iterator[tuple[int, Any]]:
         """One record a line; blank lines are none."""
         decoded = self.decoded(file)
-        for number, line in enumerate(byte_lines(decoded.bytes(), self.max_document_bytes), start=1):
+        for number, line in enumerate(byte_lines(decoded.utf8(), self.max_document_bytes), start=1):
             if line is not None and not line.strip():
                 continue
             try:

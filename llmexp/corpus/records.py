@@ -99,7 +99,7 @@ class _Shards:
         import zstandard
 
         self.close()
-        raw = open(self._folder / f"{self._count:05d}.jsonl.zst", "xb")
+        raw = open(self._folder / f"{self._count:05d}.jsonl.zst", "xb")  # noqa: SIM115 - closed by its writer
         self._file = zstandard.ZstdCompressor(level=_ZSTD_LEVEL, write_checksum=True).stream_writer(raw)
         self._room = _SHARD_BYTES
         self._count += 1
@@ -137,7 +137,10 @@ class CorpusWriter:
     def __enter__(self) -> CorpusWriter:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        del kind, error, trace
         for shards in self._shards.values():
             shards.close()
 

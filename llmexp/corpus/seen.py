@@ -60,7 +60,7 @@ class SeenTexts:
 
     @staticmethod
     def key(record: Record) -> int:
-        """The hash by which a record is compared. Texts, conversations and prompts compare by what is said."""
+        """The hash by which a record is compared: of its text, or of what is said in it."""
         return hash64(normalized(text_of(record)))
 
     def seen(self, keys: list[int]) -> list[bool]:

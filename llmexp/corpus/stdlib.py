@@ -73,7 +73,7 @@ def parse(source: str) -> ast.Module:
 
 @dataclass(frozen=True)
 class Docstring:
-    """A documentation string: ``name`` is dotted from the module on, ``what`` is module, class or function."""
+    """A documentation string; ``name`` is dotted, ``what`` is module, class or function."""
 
     name: str
     what: str

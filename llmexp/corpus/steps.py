@@ -8,8 +8,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from llmexp.corpus.records import Record, map_text, text_of, well_formed
-
+from llmexp.corpus.records import Record, map_text, well_formed
 
 _WHITE: dict[int, None] = {ord("\n"): None, ord("\t"): None}
 

@@ -158,7 +158,7 @@ class Decoded:
         self.encoding = "utf-8"
         self.bom = False
 
-    def bytes(self) -> Iterator[bytes]:
+    def utf8(self) -> Iterator[bytes]:
         """The chunks as UTF-8, where the encoding is a wide one; else as they are, without the mark.
 
         Raises:
@@ -197,7 +197,7 @@ class Decoded:
     def text(self) -> Iterator[str]:
         """The text in chunks; a character is never cut."""
         decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
-        for chunk in self.bytes():
+        for chunk in self.utf8():
             yield decoder.decode(chunk)
         yield decoder.decode(b"", final=True)
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from llmexp.corpus.files import SourceFile
 from llmexp.corpus.faults import BadData, BrokenFile
+from llmexp.corpus.files import SourceFile
 from llmexp.corpus.readers import FileSource, Unusable, clean
 from llmexp.corpus.streams import Decoded, byte_lines
 
@@ -53,7 +53,7 @@ class CsvTable(FileSource):
             self._faults.repaired["byte_order_marks"] += 1
 
     def _lines(self, decoded: Decoded) -> Iterator[str]:
-        for line in byte_lines(decoded.bytes(), self.max_document_bytes):
+        for line in byte_lines(decoded.utf8(), self.max_document_bytes):
             if line is None:
                 raise BrokenFile(f"a line is larger than data.max_document_bytes={self.max_document_bytes}")
             yield line.decode("utf-8", "surrogateescape") + "\n"
@@ -108,7 +108,8 @@ class Parquet(FileSource):
     def _check_column(self, names: list[str], file: SourceFile) -> None:
         if self.text_field not in names:
             raise BadData(
-                f"{file.name} has no column {self.text_field!r}, but {', '.join(names[:20])}. Set data.text_field"
+                f"{file.name} has no column {self.text_field!r}, but {', '.join(names[:20])}. "
+                "Set data.text_field"
             )
 
     def _rows(self, batches: Iterator[Any]) -> Iterator[tuple[int, Any]]:

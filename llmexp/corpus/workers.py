@@ -60,6 +60,7 @@ class Workers:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        del kind, error, trace
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
 
