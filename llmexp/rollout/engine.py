@@ -161,6 +161,12 @@ def text_pieces(tokenizer: Any, ids: Iterable[int]) -> Iterator[str]:
         yield rest
 
 
+def completion_texts(tokenizer: Any, completions: Completions) -> list[str]:
+    """Each row as text, without its end token and without special tokens."""
+    rows = range(completions.ids.shape[0])
+    return [tokenizer.decode(completions.answer_ids(row), skip_special=True) for row in rows]
+
+
 def _check(prompts: Sequence[Sequence[int]], keys: Sequence[int], context_length: int | None) -> None:
     if len(keys) != len(prompts):
         raise ValueError(f"{len(prompts)} prompts need as many keys, {len(keys)} were given")

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from llmexp.data.batch import Batch
 from llmexp.objective.grpo import GRPO, token_logprobs
-from llmexp.rollout.engine import Completions, generate
+from llmexp.rollout.engine import Completions, completion_texts, generate
 from llmexp.rollout.prompts import PromptOrder, prompt_ids
 from llmexp.rollout.rewards.reward import Reward
 from llmexp.rollout.sampling import Sampling, completion_key
@@ -33,6 +33,10 @@ class Sample:
     text: str
     """The completion without special tokens."""
     reward: float
+
+
+def _not_reported(_figures: dict[str, float], _step: int) -> None:
+    """For sources whose figures nobody wants."""
 
 
 class RolloutSource:
@@ -58,6 +62,7 @@ class RolloutSource:
         rank: int = 0,
         world: int = 1,
         autocast: Callable[[], AbstractContextManager[Any]] = nullcontext,
+        report: Callable[[dict[str, float], int], None] = _not_reported,
     ) -> None:
         """The first four are :class:`llmexp.rollout.config.RolloutSpec`'s; at run time are given:
 
@@ -74,6 +79,8 @@ class RolloutSource:
             context_length: positions that the model covers.
             rank, world: this data-parallel rank and how many there are.
             autocast: entered around the model's passes here, as the loop does around its own.
+            report: called on every rank, each step, with this rank's figures (see
+                :func:`rollout_metrics`) and the number of steps taken once it is done.
 
         Raises:
             ValueError: the batch is not whole groups on every rank, a reference is missing, there are
@@ -92,12 +99,10 @@ class RolloutSource:
         self.generate_batch, self.context_length = generate_batch, context_length
         self.prompts_per_step, self.rank, self.world = global_batch // group_size, rank, world
         self.micro_batch = micro_batch or global_batch // world
-        self.autocast = autocast
+        self.autocast, self.report = autocast, report
         longest = None if context_length is None else context_length - 1
         self._prompts = [prompt_ids(tokenizer, record, longest=longest) for record in records]
         self._order = PromptOrder(len(records), seed)
-        self.metrics: dict[str, float] = {}
-        """Of the last step on this rank, see :func:`rollout_metrics`."""
         self.samples: list[Sample] = []
         """The last step's completions on this rank."""
 
@@ -117,7 +122,7 @@ class RolloutSource:
         rewards = self._score(chosen, completions)
         groups = rewards.view(local, self.group_size)
         advantages = self.objective.advantages(groups).flatten()
-        self.metrics = rollout_metrics(completions, groups)
+        self.report(rollout_metrics(completions, groups), step + 1)
         prompts = [self._prompts[i] for i in chosen]
         return self._batches(prompts, completions, advantages, first=start * self.group_size)
 
@@ -148,8 +153,8 @@ class RolloutSource:
 
     def _score(self, chosen: list[int], completions: Completions) -> Tensor:
         self.samples = []
-        for row, index in enumerate(chosen):
-            text = self.tokenizer.decode(completions.answer_ids(row), skip_special=True)
+        texts = completion_texts(self.tokenizer, completions)
+        for index, text in zip(chosen, texts, strict=True):
             value = float(self.reward(self.records[index], text))
             if not math.isfinite(value):
                 name = self.records[index].get("id", index)
@@ -170,18 +175,15 @@ class RolloutSource:
             device = batch.ids.device
             batch.extras["advantages"] = advantages[rows].to(device)
             batch.sample_ids = [first + row for row in rows]
-            batch.name_documents = self._namer(batch.sample_ids)
+            batch.name_documents = self._names
             if self.reference is not None and self.objective.needs_reference:
                 batch.extras["ref_logprobs"] = self._reference_logprobs(self.reference, batch)
             batches.append(batch)
         return batches
 
-    def _namer(self, sample_ids: list[int]) -> Callable[[], list[str]]:
-        def names() -> list[str]:
-            prompts = dict.fromkeys(self._order(sample // self.group_size) for sample in sample_ids)
-            return [str(self.records[i].get("id", i)) for i in prompts]
-
-        return names
+    def _names(self, sample_ids: list[int]) -> list[str]:
+        prompts = dict.fromkeys(self._order(sample // self.group_size) for sample in sample_ids)
+        return [str(self.records[i].get("id", i)) for i in prompts]
 
     @torch.no_grad()
     def _reference_logprobs(self, reference: nn.Module, batch: Batch) -> Tensor:

@@ -1,4 +1,4 @@
-"""Rollouts as a source of batches: what they hold, and that a step depends on weights, seed and step alone."""
+"""Rollouts as a source of batches: what they hold; a step depends on weights, seed and step alone."""
 
 import copy
 import json
@@ -16,7 +16,11 @@ from llmexp.rollout.source import RolloutSource, rollout_metrics, to_batch
 
 J02 = json.loads((Path(__file__).parents[1] / "cases/inputs/j02_completions.json").read_text())
 RECORDS = [
-    {"id": f"sum-{i}", "messages": [{"role": "user", "content": "1+" + str(i) * (1 + i % 3)}], "answer": str(i)}
+    {
+        "id": f"sum-{i}",
+        "messages": [{"role": "user", "content": "1+" + str(i) * (1 + i % 3)}],
+        "answer": str(i),
+    }
     for i in range(6)
 ]
 SPEC = RolloutSpec(group_size=4, temperature=0.8, max_new_tokens=6)
@@ -48,7 +52,11 @@ def rows_of(batches: list) -> dict[int, tuple]:
         for row, sample in enumerate(batch.sample_ids):
             real = batch.doc_ids[row] == 0
             advantage = batch.extras["advantages"][row].item()
-            found[sample] = (batch.ids[row][real].tolist(), batch.targets[row][batch.mask[row]].tolist(), advantage)
+            found[sample] = (
+                batch.ids[row][real].tolist(),
+                batch.targets[row][batch.mask[row]].tolist(),
+                advantage,
+            )
     return found
 
 
@@ -112,14 +120,20 @@ def test_ranks_share_the_completions_of_one_process(model: torch.nn.Module, toke
     assert parts[0] | parts[1] == alone
 
 
-def test_groups_of_equal_rewards_have_no_advantage_and_are_counted(model: torch.nn.Module, tokenizer: Any) -> None:
-    rollouts = source(model, tokenizer, reward=lambda _record, _completion: 0.1)
-    (batch,) = rollouts.step(0)
+def test_groups_of_equal_rewards_have_no_advantage_and_are_counted(
+    model: torch.nn.Module, tokenizer: Any
+) -> None:
+    told: list[tuple[dict, int]] = []
+    equal = {"reward": lambda _record, _completion: 0.1, "report": lambda *figures: told.append(figures)}
+    (batch,) = source(model, tokenizer, **equal).step(4)
     assert bool((batch.extras["advantages"] == 0).all())
-    assert rollouts.metrics["rl/zero_variance_groups"] == 1.0
+    ((figures, step),) = told
+    assert (figures["rl/zero_variance_groups"], figures["rl/reward"], step) == (1.0, pytest.approx(0.1), 5)
 
 
-def test_rewards_read_the_record_and_text_without_special_tokens(model: torch.nn.Module, tokenizer: Any) -> None:
+def test_rewards_read_the_record_and_text_without_special_tokens(
+    model: torch.nn.Module, tokenizer: Any
+) -> None:
     seen = []
 
     def reward(record: dict, completion: str) -> float:
@@ -143,7 +157,9 @@ def test_a_reward_that_is_not_finite_names_the_record(model: torch.nn.Module, to
         rollouts.step(0)
 
 
-def test_the_reference_is_measured_at_the_sampling_temperature(model: torch.nn.Module, tokenizer: Any) -> None:
+def test_the_reference_is_measured_at_the_sampling_temperature(
+    model: torch.nn.Module, tokenizer: Any
+) -> None:
     rollouts = source(model, tokenizer, objective=grpo(beta=0.1), reference=copy.deepcopy(model))
     (batch,) = rollouts.step(0)
     ours, theirs = batch.extras["old_logprobs"], batch.extras["ref_logprobs"]
