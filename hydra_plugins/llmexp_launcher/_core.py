@@ -36,14 +36,19 @@ def launch(launcher: Any, job_overrides: Sequence[Sequence[str]], initial_job_id
     return returns
 
 
-def _composed(launcher: Any, job_overrides: Sequence[Sequence[str]], first: int) -> list[tuple[DictConfig, Sequence[str]]]:
+def _composed(
+    launcher: Any, job_overrides: Sequence[Sequence[str]], first: int
+) -> list[tuple[DictConfig, Sequence[str]]]:
     jobs, mistakes = [], []
     for offset, overrides in enumerate(job_overrides):
         try:
             config = launcher.hydra_context.config_loader.load_sweep_config(launcher.config, list(overrides))
         except CompositionError as error:
             told = ", ".join(overrides)
-            mistakes += [Mistake(m.path, m.problem, m.remedy, f"job {first + offset} ({told}); {m.source}") for m in error.mistakes]
+            mistakes += [
+                Mistake(m.path, m.problem, m.remedy, f"job {first + offset} ({told}); {m.source}")
+                for m in error.mistakes
+            ]
             continue
         with open_dict(config):
             config.hydra.job.num = first + offset
@@ -58,15 +63,28 @@ def _run(launcher: Any, config: DictConfig, overrides: list[str]) -> JobReturn:
     sweep_dir = Path(str(launcher.config.hydra.sweep.dir))
     folder = sweep_dir / str(config.hydra.sweep.subdir)
     folder.mkdir(parents=True, exist_ok=True)
-    hydra_lines = [str(o) for o in launcher.config.hydra.overrides.hydra if not str(o).startswith("hydra.sweep")]
-    trees = [x for s in launcher.config.hydra.runtime.config_sources if s.provider == "command-line" for x in ("--config-dir", str(s.path))]
-    own = [f"hydra.run.dir={quoted(str(folder))}", f"hydra.job.num={config.hydra.job.num}", f"hydra.job.id={config.hydra.job.id}"]
+    hydra_lines = [
+        str(o) for o in launcher.config.hydra.overrides.hydra if not str(o).startswith("hydra.sweep")
+    ]
+    trees = [
+        x
+        for s in launcher.config.hydra.runtime.config_sources
+        if s.provider == "command-line"
+        for x in ("--config-dir", str(s.path))
+    ]
+    own = [
+        f"hydra.run.dir={quoted(str(folder))}",
+        f"hydra.job.num={config.hydra.job.num}",
+        f"hydra.job.id={config.hydra.job.id}",
+    ]
     number = config.hydra.job.num
     sys.stderr.write(f"[job {number}] {' '.join(overrides) or '(no overrides)'}  ->  {folder}\n")
     with open(folder / "job.log", "ab") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "llmexp", "run", *overrides, *hydra_lines, *own, *trees, "--traceback"],
-            stdout=log, stderr=subprocess.STDOUT, env=os.environ | {"PYTHONUNBUFFERED": "1"},
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env=os.environ | {"PYTHONUNBUFFERED": "1"},
         )
         try:
             code = process.wait()
@@ -74,7 +92,12 @@ def _run(launcher: Any, config: DictConfig, overrides: list[str]) -> JobReturn:
             process.terminate()
             process.wait()
             raise
-    result = JobReturn(overrides=overrides, cfg=config, working_dir=str(folder), task_name=str(OmegaConf.select(config, "hydra.job.name")))
+    result = JobReturn(
+        overrides=overrides,
+        cfg=config,
+        working_dir=str(folder),
+        task_name=str(OmegaConf.select(config, "hydra.job.name")),
+    )
     result.status = JobStatus.COMPLETED if code == 0 else JobStatus.FAILED
     result.return_value = code if code == 0 else JobFailed(f"exit code {code}; see {folder / 'job.log'}")
     return result

@@ -31,11 +31,18 @@ def conf_folder() -> Path:
 def parser(verb: str, about: str, examples: str) -> argparse.ArgumentParser:
     """A parser for a verb that takes overrides."""
     made = argparse.ArgumentParser(
-        prog=f"llmexp {verb}", description=about, epilog=f"examples:\n{examples}",
-        formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False,
+        prog=f"llmexp {verb}",
+        description=about,
+        epilog=f"examples:\n{examples}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
-    made.add_argument("overrides", nargs="*", help="key=value, group=option, +key=value, ~key, stage.key=value")
-    made.add_argument("--config-dir", "-cd", action="append", default=[], help="a further config tree (may be given again)")
+    made.add_argument(
+        "overrides", nargs="*", help="key=value, group=option, +key=value, ~key, stage.key=value"
+    )
+    made.add_argument(
+        "--config-dir", "-cd", action="append", default=[], help="a further config tree (may be given again)"
+    )
     return made
 
 
@@ -60,7 +67,9 @@ def session(config_dirs: list[str], *, complete: bool = True) -> Session:
         path = Path(folder).expanduser().resolve()
         if not path.is_dir():
             raise UserError(f"--config-dir {folder}: there is no such folder")
-        search_path.prepend(provider="command-line", path=f"file://{path}", anchor=SearchPathQuery(provider="schema"))
+        search_path.prepend(
+            provider="command-line", path=f"file://{path}", anchor=SearchPathQuery(provider="schema")
+        )
     loader = SpecLoader(search_path, validate=_validator() if complete else None)
     hydra.core.global_hydra.GlobalHydra.instance().clear()
     made = Hydra(task_name="llmexp", config_loader=loader)

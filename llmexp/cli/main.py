@@ -47,7 +47,9 @@ def main(argv: list[str] | None = None) -> int:
     verb = args.pop(0) if args and args[0] in VERBS else "run"
     if verb == "run" and args[:1] in (["--help"], ["-h"]):
         width = max(map(len, VERBS))
-        sys.stdout.write(HELP.format(verbs="\n".join(f"  {name:<{width}}  {line}" for name, line in VERBS.items())))
+        sys.stdout.write(
+            HELP.format(verbs="\n".join(f"  {name:<{width}}  {line}" for name, line in VERBS.items()))
+        )
         return 0
     if verb == "run" and args[:1] == ["--version"]:
         from importlib.metadata import version

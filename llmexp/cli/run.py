@@ -31,9 +31,20 @@ def arguments() -> argparse.ArgumentParser:
     made.add_argument("--cfg", "-c", choices=["job", "hydra", "all"], help="print the composition instead")
     made.add_argument("--package", "-p", help="the part of the composition to print")
     made.add_argument("--resolve", action="store_true", help="with --cfg: resolve interpolations")
-    made.add_argument("--multirun", "-m", action="store_true", help="sweep over a=1,2 choice(...) range(...) glob(...)")
-    made.add_argument("--info", "-i", nargs="?", const="all", choices=["all", "config", "defaults", "defaults-tree", "plugins", "searchpath"], help="Hydra's information on the composition")
-    made.add_argument("--shell-completion", "-sc", action="store_true", help="install=SHELL, uninstall=SHELL or query=SHELL")
+    made.add_argument(
+        "--multirun", "-m", action="store_true", help="sweep over a=1,2 choice(...) range(...) glob(...)"
+    )
+    made.add_argument(
+        "--info",
+        "-i",
+        nargs="?",
+        const="all",
+        choices=["all", "config", "defaults", "defaults-tree", "plugins", "searchpath"],
+        help="Hydra's information on the composition",
+    )
+    made.add_argument(
+        "--shell-completion", "-sc", action="store_true", help="install=SHELL, uninstall=SHELL or query=SHELL"
+    )
     made.add_argument("--quiet", "-q", action="store_true", help="no progress")
     return made
 
@@ -67,7 +78,9 @@ def _show(given: argparse.Namespace) -> int:
     tree = opened.hydra.get_sanitized_cfg(cfg, given.cfg)
     node: Any = tree if given.package in (None, "_global_") else OmegaConf.select(tree, given.package)
     if node is None:
-        raise UserError(f"--package {given.package}: there is no such part. Parts: {', '.join(map(str, tree))}")
+        raise UserError(
+            f"--package {given.package}: there is no such part. Parts: {', '.join(map(str, tree))}"
+        )
     text = OmegaConf.to_yaml(node, resolve=given.resolve) if OmegaConf.is_config(node) else f"{node}\n"
     sys.stdout.write(mask(text))
     return 0
@@ -78,7 +91,10 @@ def _sweep(given: argparse.Namespace) -> int:
 
     opened = session(given.config_dir)
     batches = opened.hydra.multirun(
-        config_name="config", task_function=lambda _: None, overrides=given.overrides, with_log_configuration=False
+        config_name="config",
+        task_function=lambda _: None,
+        overrides=given.overrides,
+        with_log_configuration=False,
     )
     failed = sum(job.status == JobStatus.FAILED for batch in batches or [] for job in batch)
     return 1 if failed else 0
@@ -102,7 +118,10 @@ def _run(opened: Session, cfg: DictConfig, given: argparse.Namespace) -> int:
     words = shlex.join(["llmexp", *sys.argv[1:]])
     result = run_job(
         task_function=lambda _: run_pipeline(composition, store, folder, command=words, quiet=given.quiet),
-        config=cfg, job_dir_key="hydra.run.dir", job_subdir_key=None, configure_logging=False,
+        config=cfg,
+        job_dir_key="hydra.run.dir",
+        job_subdir_key=None,
+        configure_logging=False,
         hydra_context=HydraContext(config_loader=opened.loader, callbacks=_callbacks()),
     )
     if result.status.name == "FAILED":
@@ -120,5 +139,7 @@ def _callbacks() -> Any:
 def _dry_run(composition: Any, store: Any) -> int:
     for node in composition.nodes.values():
         found = store.find(node.spec.makes, node.fingerprint)
-        sys.stdout.write(f"{node.name:<14} {node.kind:<16} {node.fingerprint[:12]}  {'in the store' if found else 'would run'}\n")
+        sys.stdout.write(
+            f"{node.name:<14} {node.kind:<16} {node.fingerprint[:12]}  {'in the store' if found else 'would run'}\n"
+        )
     return 0

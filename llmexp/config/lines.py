@@ -51,7 +51,9 @@ def parse_lines(lines: Iterable[str], source: str | None, mistakes: list[Mistake
         try:
             parsed.append(Line(parser.parse_override(str(line)), where))
         except HydraException as error:
-            mistakes.append(Mistake("", f"'{line}' is not an override", _parse_remedy(str(line), error), where))
+            mistakes.append(
+                Mistake("", f"'{line}' is not an override", _parse_remedy(str(line), error), where)
+            )
     return parsed
 
 
@@ -97,5 +99,10 @@ def illegal_hydra(line: Line) -> Mistake | None:
         group = "launcher" if key == "hydra/launcher" else "sweep"
         return Mistake(key, f"{key} is fixed", f"choose with {group}=OPTION", line.source)
     if key.startswith("hydra/") or (key.split(".")[0] == "hydra" and key not in HYDRA_KEYS):
-        return Mistake(key, "this part of Hydra's configuration cannot be set", "settable: " + ", ".join(HYDRA_KEYS), line.source)
+        return Mistake(
+            key,
+            "this part of Hydra's configuration cannot be set",
+            "settable: " + ", ".join(HYDRA_KEYS),
+            line.source,
+        )
     return None

@@ -75,7 +75,8 @@ class SpecLoader(ConfigLoaderImpl):  # type: ignore[misc]
         cfg, repo = self._root(lines, run_mode)
         from_experiment = parse_lines(
             cfg.experiment.overrides if cfg.experiment else [],
-            self.sources.get("experiment.overrides", "experiment"), self.mistakes,
+            self.sources.get("experiment.overrides", "experiment"),
+            self.mistakes,
         )
         if from_experiment:
             lines = [line for line in from_experiment if self._legal(line, run_mode)] + lines
@@ -149,7 +150,9 @@ class SpecLoader(ConfigLoaderImpl):  # type: ignore[misc]
         loaded = self.repository.load_config(ROOT)
         return set(field_types(spec_class(loaded.config["_target_"]))) - {"stages"}
 
-    def _compose_config_from_defaults_list(self, defaults: list[ResultDefault], repo: IConfigRepository) -> DictConfig:
+    def _compose_config_from_defaults_list(
+        self, defaults: list[ResultDefault], repo: IConfigRepository
+    ) -> DictConfig:
         """Hydra's own hook: the root, typed, with Hydra's node put back as Hydra made it."""
         raw, sources = self._merge(defaults, repo)
         hydra_node = raw.pop("hydra")
@@ -161,14 +164,18 @@ class SpecLoader(ConfigLoaderImpl):  # type: ignore[misc]
             cfg.hydra = hydra_node
         return cfg
 
-    def _merge(self, defaults: list[ResultDefault], repo: IConfigRepository) -> tuple[DictConfig, dict[str, str]]:
+    def _merge(
+        self, defaults: list[ResultDefault], repo: IConfigRepository
+    ) -> tuple[DictConfig, dict[str, str]]:
         """Merge raw files in order, as Hydra does, and record for each leaf the file that set it."""
         merged, sources = OmegaConf.create(), {}
         with flag_override(merged, "no_deepcopy_set_nodes", True):
             for default in defaults:
                 loaded = self._load_single_config(default, repo)
                 loaded.config.pop("defaults", None)
-                own = str(default.config_path) != "hydra/config" and not str(default.config_path).startswith("hydra/")
+                own = str(default.config_path) != "hydra/config" and not str(default.config_path).startswith(
+                    "hydra/"
+                )
                 if own:
                     name = self._file_name(loaded, str(default.config_path))
                     self._refuse_hydra_keys(loaded.config, name)
@@ -192,7 +199,12 @@ class SpecLoader(ConfigLoaderImpl):  # type: ignore[misc]
         for _, _, path in leaves(node, "hydra") if isinstance(node, DictConfig) else ():
             if not path.startswith(HYDRA_KEYS) and not name.endswith(f"{ROOT}.yaml"):
                 self.mistakes.append(
-                    Mistake(path, "this part of Hydra's configuration cannot be set", "settable: " + ", ".join(HYDRA_KEYS), name)
+                    Mistake(
+                        path,
+                        "this part of Hydra's configuration cannot be set",
+                        "settable: " + ", ".join(HYDRA_KEYS),
+                        name,
+                    )
                 )
                 config.pop("hydra", None)
                 return
@@ -213,11 +225,17 @@ class SpecLoader(ConfigLoaderImpl):  # type: ignore[misc]
     def _option_exists(self, repo: IConfigRepository, line: Line) -> bool:
         options = repo.get_group_options(line.key)
         value = line.override.value()
-        unknown = [v for v in (value if isinstance(value, list) else [value]) if v is not None and str(v) not in options]
+        unknown = [
+            v
+            for v in (value if isinstance(value, list) else [value])
+            if v is not None and str(v) not in options
+        ]
         if isinstance(value, bool) or unknown:
             shown = ", ".join(repr(v) for v in unknown or [value])
             remedy = nearest(str(unknown[0] if unknown else value), options) or f"options: {choices(options)}"
-            self.mistakes.append(Mistake(line.key, f"there is no option {shown} in group '{line.key}'", remedy, line.source))
+            self.mistakes.append(
+                Mistake(line.key, f"there is no option {shown} in group '{line.key}'", remedy, line.source)
+            )
             return False
         return True
 
@@ -237,7 +255,11 @@ class SpecLoader(ConfigLoaderImpl):  # type: ignore[misc]
             (prefixed if first in names and rest else plain).append(line)
         taken: set[int] = set()
         for name, entry in entries.items():
-            own = parse_lines(entry.overrides, self.sources.get(f"pipeline.stages.{name}.overrides", "pipeline"), self.mistakes)
+            own = parse_lines(
+                entry.overrides,
+                self.sources.get(f"pipeline.stages.{name}.overrides", "pipeline"),
+                self.mistakes,
+            )
             mine = [strip_prefix(x, name) for x in prefixed if x.key.split(".")[0] == name]
             composed = self.stage(entry.stage, name, repo, own, plain, mine)
             taken |= composed.taken
@@ -263,25 +285,43 @@ class SpecLoader(ConfigLoaderImpl):  # type: ignore[misc]
         self.mistakes.append(Mistake(line.key, problem, remedy, line.source))
 
     def stage(
-        self, kind: str, name: str, repo: IConfigRepository, own: list[Line], plain: list[Line], prefixed: list[Line]
+        self,
+        kind: str,
+        name: str,
+        repo: IConfigRepository,
+        own: list[Line],
+        plain: list[Line],
+        prefixed: list[Line],
     ) -> Composed:
         """One stage's flat composition: its own lines, then the plain lines that it has, then those with its name."""
         config_name = f"stage/{kind}"
         base = create_defaults_list(repo, config_name, [], prepend_hydra=False, skip_missing=True)
         has_group = set(base.overrides.known_choices)
         group_plain = {
-            i: x for i, x in enumerate(plain) if self._is_group(repo, x) and x.override.get_key_element().lstrip("+~") in has_group
+            i: x
+            for i, x in enumerate(plain)
+            if self._is_group(repo, x) and x.override.get_key_element().lstrip("+~") in has_group
         }
         chosen = [x for x in own if self._is_group(repo, x)] + list(group_plain.values())
         chosen += [x for x in prefixed if self._is_group(repo, x)]
         usable = [x for x in chosen if self._option_exists(repo, x) or x.override.is_delete()]
         try:
-            found = create_defaults_list(repo, config_name, [x.override for x in usable], prepend_hydra=False, skip_missing=True)
+            found = create_defaults_list(
+                repo, config_name, [x.override for x in usable], prepend_hydra=False, skip_missing=True
+            )
         except ConfigCompositionException as error:
-            self.mistakes.append(Mistake(name, str(error).splitlines()[0], "see llmexp config", usable[-1].source if usable else ""))
+            self.mistakes.append(
+                Mistake(
+                    name, str(error).splitlines()[0], "see llmexp config", usable[-1].source if usable else ""
+                )
+            )
             found = base
         raw, sources = self._merge(found.defaults, repo)
-        sources |= {x.override.get_key_element(): x.source for x in usable if x.override.get_key_element() not in sources}
+        sources |= {
+            x.override.get_key_element(): x.source
+            for x in usable
+            if x.override.get_key_element() not in sources
+        }
         typing = Typing({f"stages.{name}.{k}": v for k, v in sources.items()})
         config = typing.node(OmegaConf.to_container(raw, resolve=False), None, f"stages.{name}")
         self.mistakes += typing.mistakes
@@ -295,7 +335,9 @@ class SpecLoader(ConfigLoaderImpl):  # type: ignore[misc]
 
     # --- values ---
 
-    def _apply(self, config: DictConfig, lines: list[Line], sources: dict[str, str], path: str, *, strict: bool) -> bool:
+    def _apply(
+        self, config: DictConfig, lines: list[Line], sources: dict[str, str], path: str, *, strict: bool
+    ) -> bool:
         """Apply value overrides to a typed node; with ``strict=False`` a key that it lacks is left alone."""
         from llmexp.config.values import apply_value
 

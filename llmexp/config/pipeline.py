@@ -23,7 +23,9 @@ class Entry:
     overrides: list[str]
 
 
-def effective_pipeline(loader: Any, cfg: DictConfig, repo: IConfigRepository, lines: list[Line]) -> dict[str, Entry]:
+def effective_pipeline(
+    loader: Any, cfg: DictConfig, repo: IConfigRepository, lines: list[Line]
+) -> dict[str, Entry]:
     """The entries to compose, in an order in which each comes after what it needs.
 
     Writes the entries back to ``cfg.pipeline``, so that the composition says what it runs.
@@ -60,11 +62,24 @@ def _load_default(loader: Any, cfg: DictConfig, repo: IConfigRepository, target:
     options = repo.get_group_options("stage")
     if target not in options:
         remedy = nearest(target, options) or f"stages: {choices(options)}"
-        raise CompositionError([*loader.mistakes, Mistake("stage", f"there is no stage '{target}'", remedy, loader.sources.get("stage", ""))])
+        raise CompositionError(
+            [
+                *loader.mistakes,
+                Mistake("stage", f"there is no stage '{target}'", remedy, loader.sources.get("stage", "")),
+            ]
+        )
     name = str(repo.load_config(f"stage/{target}").config.default_pipeline)
     loaded = repo.load_config(f"pipeline/{name}")
     if loaded is None:
-        raise CompositionError([Mistake(f"stage/{target}.default_pipeline", f"there is no pipeline '{name}'", "name an option of conf/pipeline")])
+        raise CompositionError(
+            [
+                Mistake(
+                    f"stage/{target}.default_pipeline",
+                    f"there is no pipeline '{name}'",
+                    "name an option of conf/pipeline",
+                )
+            ]
+        )
     typing = Typing({"pipeline": f"pipeline/{name}.yaml"})
     expected = field_types(spec_class(repo.load_config("config").config["_target_"]))["pipeline"]
     kind = next(a for a in getattr(expected, "__args__", (expected,)) if a is not type(None))
@@ -79,17 +94,41 @@ def _check_entries(loader: Any, entries: dict[str, Entry], repo: IConfigReposito
     for name, entry in entries.items():
         path = f"pipeline.stages.{name}"
         if name in reserved:
-            wrong.append(Mistake(path, f"a stage may not be named like the group or root key '{name}'", "give it another name"))
+            wrong.append(
+                Mistake(
+                    path,
+                    f"a stage may not be named like the group or root key '{name}'",
+                    "give it another name",
+                )
+            )
         if entry.stage not in options:
-            wrong.append(Mistake(f"{path}.stage", f"there is no stage type '{entry.stage}'", nearest(entry.stage, options) or f"types: {choices(options)}"))
+            wrong.append(
+                Mistake(
+                    f"{path}.stage",
+                    f"there is no stage type '{entry.stage}'",
+                    nearest(entry.stage, options) or f"types: {choices(options)}",
+                )
+            )
             continue
         known = stage_class(entry.stage, repo).needs  # type: ignore[attr-defined]
         for need, source in entry.needs.items():
             if need not in known:
-                wrong.append(Mistake(f"{path}.needs.{need}", f"{entry.stage} needs no '{need}'", nearest(need, known) or f"it needs: {choices(known)}"))
+                wrong.append(
+                    Mistake(
+                        f"{path}.needs.{need}",
+                        f"{entry.stage} needs no '{need}'",
+                        nearest(need, known) or f"it needs: {choices(known)}",
+                    )
+                )
             for one in source if isinstance(source, list) else [source]:
                 if one not in entries:
-                    wrong.append(Mistake(f"{path}.needs.{need}", f"there is no stage '{one}' in this pipeline", nearest(str(one), entries) or f"stages: {choices(entries)}"))
+                    wrong.append(
+                        Mistake(
+                            f"{path}.needs.{need}",
+                            f"there is no stage '{one}' in this pipeline",
+                            nearest(str(one), entries) or f"stages: {choices(entries)}",
+                        )
+                    )
     if wrong:
         raise CompositionError([*loader.mistakes, *wrong])
 
@@ -114,7 +153,12 @@ def _given(line: Line, entries: dict[str, Entry], repo: IConfigRepository) -> li
 def _targets(entries: dict[str, Entry], target: str | None) -> list[str]:
     if target is not None:
         return [[n for n, e in entries.items() if e.stage == target][-1]]
-    needed = {one for e in entries.values() for source in e.needs.values() for one in (source if isinstance(source, list) else [source])}
+    needed = {
+        one
+        for e in entries.values()
+        for source in e.needs.values()
+        for one in (source if isinstance(source, list) else [source])
+    }
     return [name for name in entries if name not in needed]
 
 
@@ -146,8 +190,14 @@ def _topological(entries: dict[str, Entry]) -> list[str]:
         if name in done:
             return
         if name in visiting:
-            cycle = " -> ".join([*visiting[visiting.index(name):], name])
-            raise CompositionError([Mistake("pipeline.stages", f"these stages need each other: {cycle}", "remove one of the needs")])
+            cycle = " -> ".join([*visiting[visiting.index(name) :], name])
+            raise CompositionError(
+                [
+                    Mistake(
+                        "pipeline.stages", f"these stages need each other: {cycle}", "remove one of the needs"
+                    )
+                ]
+            )
         visiting.append(name)
         for one in _sources(entries, name, set()):
             visit(one)

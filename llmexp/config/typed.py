@@ -141,7 +141,11 @@ class Typing:
             self.wrong(f"{path}._target_", str(error), "name a spec, or take one of the options")
             return expected
         if expected is not None and not issubclass(cls, expected):
-            self.wrong(f"{path}._target_", f"{cls.__name__} is not a {expected.__name__}", "choose an option of this group")
+            self.wrong(
+                f"{path}._target_",
+                f"{cls.__name__} is not a {expected.__name__}",
+                "choose an option of this group",
+            )
             return expected
         return cls
 
@@ -158,7 +162,11 @@ class Typing:
             remedy = nearest(key, kinds) or f"it has: {', '.join(sorted(kinds))}"
             self.wrong(path, f"there is no '{key}' in {cls.__name__}", remedy)
             return
-        problem = _wrong_scalar(kinds[key], value, from_file=path not in self.sources or not self.sources[path].startswith("override"))
+        problem = _wrong_scalar(
+            kinds[key],
+            value,
+            from_file=path not in self.sources or not self.sources[path].startswith("override"),
+        )
         if problem:
             self.wrong(path, *problem)
             return
@@ -189,11 +197,17 @@ def _wrong_scalar(kind: Any, value: Any, from_file: bool) -> tuple[str, str] | N
     """What OmegaConf would convert silently and a person would not expect."""
     allowed = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
     if isinstance(value, bool) and bool not in allowed and str in allowed:
-        return (f"{value!r} is not a string", "YAML reads a bare yes, no, on, off as true or false: put the value in quotes")
+        return (
+            f"{value!r} is not a string",
+            "YAML reads a bare yes, no, on, off as true or false: put the value in quotes",
+        )
     if isinstance(value, bool) and bool not in allowed and (int in allowed or float in allowed):
         return (f"{str(value).lower()} is not {describe(kind)}", f"give {describe(kind)}")
     if str in allowed and not {int, float} & set(allowed) and isinstance(value, (int, float)) and from_file:
-        return (f"{value!r} is a number, not a string", "YAML reads 010 as 8 and 12:30 as 750: put the value in quotes")
+        return (
+            f"{value!r} is a number, not a string",
+            "YAML reads 010 as 8 and 12:30 as 750: put the value in quotes",
+        )
     return None
 
 
@@ -205,7 +219,11 @@ def leaves(node: Any, path: str = "") -> Iterator[tuple[DictConfig | ListConfig,
         keys = range(len(node))
     for key in keys:
         child_path = f"{path}.{key}" if path else str(key)
-        child = node._get_node(key, validate_access=False) if isinstance(node, DictConfig) else node._get_node(key)
+        child = (
+            node._get_node(key, validate_access=False)
+            if isinstance(node, DictConfig)
+            else node._get_node(key)
+        )
         if isinstance(child, (DictConfig, ListConfig)) and not (
             child._is_missing() or child._is_none() or child._is_interpolation()
         ):
@@ -217,7 +235,8 @@ def leaves(node: Any, path: str = "") -> Iterator[tuple[DictConfig | ListConfig,
 def unset(node: DictConfig, path: str = "") -> list[str]:
     """Paths of the mandatory values that nobody gave."""
     return [
-        p for holder, key, p in leaves(node, path)
+        p
+        for holder, key, p in leaves(node, path)
         if holder._get_node(key) is not None and holder._get_node(key)._value() == MISSING
     ]
 

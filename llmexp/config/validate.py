@@ -44,17 +44,30 @@ class Materialise:
         return spec if len(self.mistakes) == before else None
 
     def _located(self, mistake: Mistake) -> Mistake:
-        return Mistake(mistake.path, mistake.problem, mistake.remedy, mistake.source or source_of(self.sources, mistake.path))
+        return Mistake(
+            mistake.path,
+            mistake.problem,
+            mistake.remedy,
+            mistake.source or source_of(self.sources, mistake.path),
+        )
 
     def _value(self, node: DictConfig | ListConfig, key: Any, path: str, kind: Any) -> Any:
         if OmegaConf.is_missing(node, key):
-            self.wrong(path, "a value is missing", f"give {path.split('.', 2)[-1] if path.startswith('stages.') else path}={_example(kind)}")
+            self.wrong(
+                path,
+                "a value is missing",
+                f"give {path.split('.', 2)[-1] if path.startswith('stages.') else path}={_example(kind)}",
+            )
             return None
         try:
             value = node[key]
         except OmegaConfBaseException as error:
             raw = node._get_node(key)
-            self.wrong(path, f"{raw._value() if raw is not None else key} cannot be resolved: {str(error).splitlines()[0]}", "name a key that exists, or set the environment variable")
+            self.wrong(
+                path,
+                f"{raw._value() if raw is not None else key} cannot be resolved: {str(error).splitlines()[0]}",
+                "name a key that exists, or set the environment variable",
+            )
             return None
         if isinstance(value, DictConfig):
             if value._metadata.object_type not in (dict, None):
@@ -72,7 +85,12 @@ class Materialise:
 
     def _bound(self, value: Any, path: str, metadata: typing.Mapping[str, Any]) -> None:
         unit = f" {metadata['unit']}" if metadata.get("unit") else ""
-        signs = {"ge": (">=", lambda v, b: v >= b), "gt": (">", lambda v, b: v > b), "le": ("<=", lambda v, b: v <= b), "lt": ("<", lambda v, b: v < b)}
+        signs = {
+            "ge": (">=", lambda v, b: v >= b),
+            "gt": (">", lambda v, b: v > b),
+            "le": ("<=", lambda v, b: v <= b),
+            "lt": ("<", lambda v, b: v < b),
+        }
         if isinstance(value, (int, float)) and not isinstance(value, bool):
             limits = {k: b for k, b in metadata.get("bounds", {}).items() if b is not None}
             if any(not signs[k][1](value, b) for k, b in limits.items()):
@@ -80,7 +98,11 @@ class Materialise:
                 self.wrong(path, f"{value}{unit} is out of range", f"give a value {span}{unit}")
         allowed = metadata.get("choices", ())
         if allowed and isinstance(value, str) and value not in allowed:
-            self.wrong(path, f"'{value}' is not one of {choices(allowed)}", nearest(value, allowed) or f"choose from {choices(allowed)}")
+            self.wrong(
+                path,
+                f"'{value}' is not one of {choices(allowed)}",
+                nearest(value, allowed) or f"choose from {choices(allowed)}",
+            )
         if metadata.get("path") and isinstance(value, str) and value:
             self._exists(value, path)
 
@@ -88,14 +110,26 @@ class Materialise:
         file = Path(value).expanduser()
         if glob.has_magic(value):
             if not glob.glob(str(file), recursive=True):
-                self.wrong(path, f"nothing matches '{value}'", "correct the pattern; relative ones start at the current folder")
+                self.wrong(
+                    path,
+                    f"nothing matches '{value}'",
+                    "correct the pattern; relative ones start at the current folder",
+                )
         elif not file.exists():
             siblings = [str(p) for p in file.parent.iterdir()] if file.parent.is_dir() else []
-            self.wrong(path, f"'{value}' does not exist", nearest(str(file), siblings) or f"relative paths start at {Path.cwd()}")
+            self.wrong(
+                path,
+                f"'{value}' does not exist",
+                nearest(str(file), siblings) or f"relative paths start at {Path.cwd()}",
+            )
 
 
 def _example(kind: Any) -> str:
-    return "<" + describe(kind).removeprefix("an ").removeprefix("a ").upper().replace(" ", "_") + ">" if not (isinstance(kind, type) and issubclass(kind, Enum)) else "|".join(kind.__members__)
+    return (
+        "<" + describe(kind).removeprefix("an ").removeprefix("a ").upper().replace(" ", "_") + ">"
+        if not (isinstance(kind, type) and issubclass(kind, Enum))
+        else "|".join(kind.__members__)
+    )
 
 
 def secret_values(cfg: DictConfig) -> frozenset[str]:

@@ -16,7 +16,13 @@ from llmexp.config.typed import Typing, field_types, leaves
 
 
 def apply_value(
-    config: DictConfig, line: Line, sources: dict[str, str], path: str, mistakes: list[Mistake], *, strict: bool
+    config: DictConfig,
+    line: Line,
+    sources: dict[str, str],
+    path: str,
+    mistakes: list[Mistake],
+    *,
+    strict: bool,
 ) -> bool:
     """Apply one line to a typed node whose absolute config path is ``path``.
 
@@ -40,8 +46,15 @@ def apply_value(
     if line.override.is_delete():
         _delete(parent, last, wrong)
         return True
-    if line.override.is_add() and not isinstance(line.override.value(), (dict, list)) and _present(parent, last):
-        wrong("it already has a value, so + cannot add it", f"write {line.text.lstrip('+')}, or ++ to add or override")
+    if (
+        line.override.is_add()
+        and not isinstance(line.override.value(), (dict, list))
+        and _present(parent, last)
+    ):
+        wrong(
+            "it already has a value, so + cannot add it",
+            f"write {line.text.lstrip('+')}, or ++ to add or override",
+        )
         return True
     sources[key] = line.source
     for below in [k for k in sources if k.startswith(key + ".")]:
@@ -76,7 +89,9 @@ def _has(config: DictConfig, parent: DictConfig | ListConfig, key: str, last: st
         return last in field_types(cls)
     if key.startswith("inputs."):
         return last in getattr(_spec(config), "needs", {})
-    return last in parent or line.override.is_add() or line.override.is_force_add() or not _holds_specs(parent)
+    return (
+        last in parent or line.override.is_add() or line.override.is_force_add() or not _holds_specs(parent)
+    )
 
 
 def _holds_specs(parent: DictConfig) -> bool:
@@ -93,7 +108,10 @@ def _present(parent: DictConfig | ListConfig, last: str) -> bool:
 
 def _delete(parent: DictConfig | ListConfig, last: str, wrong: Any) -> None:
     if isinstance(parent, ListConfig) or _spec(parent) is not None:
-        wrong("it is a declared setting and cannot be removed", "give it another value, or null where that is allowed")
+        wrong(
+            "it is a declared setting and cannot be removed",
+            "give it another value, or null where that is allowed",
+        )
         return
     with open_dict(parent):
         del parent[last]
@@ -111,7 +129,9 @@ def _value(parent: DictConfig | ListConfig, last: str, line: Line) -> Any:
     return value
 
 
-def _set(parent: DictConfig | ListConfig, last: str, value: Any, absolute: str, line: Line, mistakes: list[Mistake]) -> None:
+def _set(
+    parent: DictConfig | ListConfig, last: str, value: Any, absolute: str, line: Line, mistakes: list[Mistake]
+) -> None:
     typing_ = Typing({absolute: line.source})
     cls = _spec(parent)
     if isinstance(parent, DictConfig) and cls is not None:
@@ -125,5 +145,7 @@ def _set(parent: DictConfig | ListConfig, last: str, value: Any, absolute: str, 
             with open_dict(parent):
                 parent[int(last) if isinstance(parent, ListConfig) else last] = value
         except OmegaConfBaseException as error:
-            typing_.wrong(absolute, f"{value!r} does not fit: {str(error).splitlines()[0]}", "give a value of its type")
+            typing_.wrong(
+                absolute, f"{value!r} does not fit: {str(error).splitlines()[0]}", "give a value of its type"
+            )
     mistakes += typing_.mistakes

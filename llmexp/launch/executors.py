@@ -46,7 +46,13 @@ class Processes:
         self.world = world
 
     def __call__(
-        self, job: StageJob, *, progress: Progress, should_stop: Callable[[], bool], guard: Callable[[], None], parent: Tracker
+        self,
+        job: StageJob,
+        *,
+        progress: Progress,
+        should_stop: Callable[[], bool],
+        guard: Callable[[], None],
+        parent: Tracker,
     ) -> dict[str, Any]:
         """Start the ranks, forward a stop to them, and return what rank 0 says."""
         if not job.spec.trains:
@@ -68,14 +74,24 @@ class Processes:
 
     def _start(self, rank: int, folder: Path, port: int) -> subprocess.Popen[bytes]:
         environment = os.environ | {
-            "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(self.world), "LOCAL_WORLD_SIZE": str(self.world),
-            "GROUP_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
-            "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // self.world))),
+            "RANK": str(rank),
+            "LOCAL_RANK": str(rank),
+            "WORLD_SIZE": str(self.world),
+            "LOCAL_WORLD_SIZE": str(self.world),
+            "GROUP_RANK": "0",
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(port),
+            "OMP_NUM_THREADS": os.environ.get(
+                "OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // self.world))
+            ),
         }
         log = open(folder / f"rank{rank}.log", "ab") if rank else None  # noqa: SIM115: lives as long as the process
         return subprocess.Popen(
             [sys.executable, "-m", "llmexp.launch.rank", str(folder / "job.json")],
-            env=environment, stdout=log, stderr=log, start_new_session=True,
+            env=environment,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
         )
 
 
@@ -86,7 +102,11 @@ def _free_port() -> int:
 
 
 def _watch(
-    ranks: list[subprocess.Popen[bytes]], folder: Path, progress: Progress, should_stop: Callable[[], bool], guard: Callable[[], None]
+    ranks: list[subprocess.Popen[bytes]],
+    folder: Path,
+    progress: Progress,
+    should_stop: Callable[[], bool],
+    guard: Callable[[], None],
 ) -> None:
     """Wait for all ranks; the first that fails ends the others."""
     told: float | None = None
@@ -124,10 +144,16 @@ def _end(ranks: list[subprocess.Popen[bytes]]) -> None:
 def write_job(job: StageJob, path: Path) -> None:
     """A job as JSON that only this user reads: it holds resolved values."""
     data = {
-        "name": job.name, "spec": as_data(job.spec), "root": as_data(replace(job.root, stages={}, pipeline=None, experiment=None)),
+        "name": job.name,
+        "kind": job.kind,
+        "spec": as_data(job.spec),
+        "root": as_data(replace(job.root, stages={}, pipeline=None, experiment=None)),
         "inputs": {need: _written(value) for need, value in job.inputs.items()},
-        "output": _written(job.output), "out": str(job.out), "run_dir": str(job.run_dir),
-        "pipeline_dir": str(job.pipeline_dir), "secrets": sorted(job.secrets),
+        "output": _written(job.output),
+        "out": str(job.out),
+        "run_dir": str(job.run_dir),
+        "pipeline_dir": str(job.pipeline_dir),
+        "secrets": sorted(job.secrets),
     }
     path.touch(mode=0o600)
     path.chmod(0o600)
@@ -146,10 +172,16 @@ def read_job(path: Path) -> StageJob:
 
     data = json.loads(path.read_text())
     return StageJob(
-        name=data["name"], spec=spec_from(data["spec"]), root=spec_from(data["root"]),
+        name=data["name"],
+        kind=data["kind"],
+        spec=spec_from(data["spec"]),
+        root=spec_from(data["root"]),
         inputs={need: _read(value) for need, value in data["inputs"].items()},
-        output=_read(data["output"]), out=Path(data["out"]), run_dir=Path(data["run_dir"]),
-        pipeline_dir=Path(data["pipeline_dir"]), secrets=frozenset(data["secrets"]),
+        output=_read(data["output"]),
+        out=Path(data["out"]),
+        run_dir=Path(data["run_dir"]),
+        pipeline_dir=Path(data["pipeline_dir"]),
+        secrets=frozenset(data["secrets"]),
     )
 
 

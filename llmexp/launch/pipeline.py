@@ -7,6 +7,7 @@ from pathlib import Path
 
 from llmexp.launch.executors import executor
 from llmexp.launch.signals import stop_on_signals
+from llmexp.stage import reporting
 from llmexp.stage.graph import Composition, locate
 from llmexp.stage.runner import Runner, new_record
 from llmexp.stage.runs import Unfinished, new_folder
@@ -35,30 +36,57 @@ def _identity(composition: Composition) -> str:
 
 def run_pipeline(composition: Composition, store: Store, run_dir: Path, *, command: str, quiet: bool) -> int:
     """Run every stage, write the report, say what came out. Returns the exit code."""
-    from llmexp.report.collect import write_pipeline_report
-    from llmexp.report.summary import print_summary
-
     marks, identity = _marks(store), _identity(composition)
     marks.put(identity, run_dir)
     root = composition.root
     tracker = tracking.start(
-        root.tracking, run_dir=run_dir, name=composition.title, stage="pipeline", outputs=Path(root.paths.outputs),
+        root.tracking,
+        run_dir=run_dir,
+        name=composition.title,
+        stage="pipeline",
+        outputs=Path(root.paths.outputs),
         mask=composition.secrets,
     )
     record = new_record(composition, command)
     record.write(run_dir)
     with Progress(quiet=quiet) as progress, stop_on_signals(progress.line) as stop, tracker:
-        tracker.params({"overrides": composition.overrides, "stages": {n: s.fingerprint for n, s in record.stages.items()}})
+        tracker.params(
+            {
+                "overrides": composition.overrides,
+                "stages": {n: s.fingerprint for n, s in record.stages.items()},
+            }
+        )
         runner = Runner(
-            composition=composition, store=store, run_dir=run_dir, record=record, tracker=tracker, progress=progress,
-            execute=executor(root.launcher), should_stop=stop,
+            composition=composition,
+            store=store,
+            run_dir=run_dir,
+            record=record,
+            tracker=tracker,
+            progress=progress,
+            execute=executor(root.launcher),
+            should_stop=stop,
         )
         try:
             runner.run()
         except Interrupted as error:
             raise Interrupted(f"{error}. Nothing is lost: the same command goes on.") from None
         marks.done(identity)
-        report = write_pipeline_report(run_dir, store)
-        tracker.file(report, "report.html")
-    print_summary(run_dir, store)
+    report = reporting.write(run_dir)
+    _say(composition, run_dir, report)
     return 0
+
+
+def _say(composition: Composition, run_dir: Path, report: Path) -> None:
+    """The closing words."""
+    from rich.console import Console
+
+    from llmexp.report.summary import print_summary
+
+    outputs, tracked = Path(composition.root.paths.outputs), composition.root.tracking
+    uri = tracked.address(outputs).get("uri") if type(tracked).__name__ == "MlflowSpec" else None
+    print_summary(
+        reporting.report_data(run_dir),
+        Console(),
+        report=report,
+        next_commands=reporting.next_commands(run_dir, outputs, uri),
+    )

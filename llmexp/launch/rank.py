@@ -26,8 +26,13 @@ def main(path: Path) -> int:
     with Progress(quiet=rank != 0) as progress, stop_on_signals(lambda _: None) as stop:
         try:
             summary = run_job(
-                job, progress=progress, should_stop=lambda: stop() or os.getppid() != owner, guard=guard,
-                parent=job.pipeline_dir, rank=rank,
+                job,
+                progress=progress,
+                should_stop=lambda: stop() or os.getppid() != owner,
+                guard=guard,
+                parent=job.pipeline_dir,
+                rank=rank,
+                world=int(os.environ["WORLD_SIZE"]),
             )
         except Interrupted:
             return 130

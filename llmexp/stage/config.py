@@ -47,7 +47,9 @@ class StageSpec(Spec):
     trains: ClassVar[bool] = False
     """Whether it may run on several ranks and goes on from checkpoints."""
 
-    default_pipeline: str = setting("Pipeline that makes what this stage needs and nobody gave.", result=False)
+    default_pipeline: str = setting(
+        "Pipeline that makes what this stage needs and nobody gave.", result=False
+    )
     inputs: dict[str, str] = setting(
         "Given inputs: need to fingerprint, run folder or path; several are separated by commas.",
         default={},
@@ -58,7 +60,9 @@ class StageSpec(Spec):
         """Only what the stage needs can be given."""
         for need in self.inputs:
             if need not in self.needs:
-                yield Mistake(f"inputs.{need}", f"this stage needs no '{need}'", f"it needs: {', '.join(self.needs)}")
+                yield Mistake(
+                    f"inputs.{need}", f"this stage needs no '{need}'", f"it needs: {', '.join(self.needs)}"
+                )
 
     def check_needs(self, needs: dict[str, Any]) -> Iterator[Mistake]:
         """Constraints against the specs of the stages needed, or the manifests of artifacts given."""
@@ -72,7 +76,6 @@ class Collect(StageSpec):
 
     makes: ClassVar[str] = "corpus"
     runs: ClassVar[str] = "llmexp.stage.collect:run"
-    seed: int = setting("Seed of what the source draws.", default=0, ge=0)
     data: DataSpec = setting("Where text comes from.")
 
 
@@ -218,7 +221,9 @@ class EntrySpec(Spec):
     """One stage of a pipeline."""
 
     stage: str = setting("Stage type: an option of conf/stage.")
-    needs: dict[str, Any] = setting("Need to the name of the stage that makes it (or a list of names).", default={})
+    needs: dict[str, Any] = setting(
+        "Need to the name of the stage that makes it (or a list of names).", default={}
+    )
     overrides: list[str] = setting("Override lines of this stage, as on the command line.", default=[])
 
 
@@ -240,7 +245,10 @@ class ExperimentSpec(Spec):
 class RootSpec(Spec):
     """The root of the tree: what holds for a whole pipeline."""
 
-    stage: str = setting("Stage to run when no pipeline is named; its default pipeline makes what it needs.", default="pretrain")
+    stage: str = setting(
+        "Stage to run when no pipeline is named; its default pipeline makes what it needs.",
+        default="pretrain",
+    )
     experiment: ExperimentSpec | None = setting("Recipe: an option of conf/experiment.", default=None)
     pipeline: PipelineSpec | None = setting("Graph of stages: an option of conf/pipeline.", default=None)
     launcher: LauncherSpec = setting("Where stages run.")

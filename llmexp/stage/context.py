@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
+from llmexp.plan.config import HardwareSpec
 from llmexp.store.artifact import Artifact
 from llmexp.store.fingerprint import ContentHasher
 from llmexp.track.progress import Progress
@@ -45,7 +45,9 @@ class Context:
     progress: Progress
     should_stop: Callable[[], bool]
     guard: Callable[[], None]
-    hardware: Any = None
+    hardware: HardwareSpec
+    rank: int = 0
+    world: int = 1
 
     def path(self, need: str) -> Path:
         """The folder of a single input."""

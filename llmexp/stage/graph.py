@@ -12,8 +12,9 @@ from omegaconf import DictConfig, OmegaConf
 from llmexp.config.mistakes import CompositionError, UserError
 from llmexp.config.spec import Mistake, as_data
 from llmexp.config.validate import Materialise, secret_values
-from llmexp.stage.config import RootSpec, StageSpec
+from llmexp.stage.config import Collect, Pretrain, RootSpec, StageSpec
 from llmexp.stage.context import External, Input
+from llmexp.stage.runs import artifacts_of, find_run
 from llmexp.store.errors import NoArtifact
 from llmexp.store.fingerprint import fingerprint, user_sources
 from llmexp.store.store import Store
@@ -77,7 +78,9 @@ def _materialise(cfg: DictConfig, sources: dict[str, str]) -> tuple[Composition 
         spec = specs.get(str(name))
         if spec is not None:
             needs = cast(dict[str, Any], OmegaConf.to_container(entry.needs))
-            nodes[str(name)] = Node(name=str(name), kind=str(entry.stage), spec=cast(StageSpec, spec), needs=needs)
+            nodes[str(name)] = Node(
+                name=str(name), kind=str(entry.stage), spec=cast(StageSpec, spec), needs=needs
+            )
     for node in nodes.values():
         make.mistakes += [m.under(f"stages.{node.name}") for m in _check_node(node, nodes, set(specs))]
     if root is None or make.mistakes:
@@ -85,7 +88,10 @@ def _materialise(cfg: DictConfig, sources: dict[str, str]) -> tuple[Composition 
     choices = cfg.hydra.runtime.choices
     title = str(choices.get("experiment") or choices.get("pipeline") or cfg.stage)
     return Composition(
-        root=cast(RootSpec, root), nodes=nodes, overrides=[str(o) for o in cfg.hydra.overrides.task], title=title,
+        root=cast(RootSpec, root),
+        nodes=nodes,
+        overrides=[str(o) for o in cfg.hydra.overrides.task],
+        title=title,
         secrets=secret_values(cfg),
     ), []
 
@@ -110,7 +116,8 @@ def _check_node(node: Node, nodes: dict[str, Node], names: set[str]) -> Iterator
         if need in node.spec.inputs or source is None:
             if need not in node.spec.inputs and not declared.optional:
                 yield Mistake(
-                    f"inputs.{need}", f"stage '{node.name}' needs a {declared.kind}, and nothing makes it",
+                    f"inputs.{need}",
+                    f"stage '{node.name}' needs a {declared.kind}, and nothing makes it",
                     f"give {node.name}.inputs.{need}=FINGERPRINT|RUN|PATH, or name a stage in the pipeline",
                 )
             continue
@@ -118,9 +125,16 @@ def _check_node(node: Node, nodes: dict[str, Node], names: set[str]) -> Iterator
             if one in nodes:
                 specs[need] = nodes[one].spec
                 made = nodes[one].spec.makes
-                if made != declared.kind and not (declared.kind == "tokenizer" and made == "model"):
-                    yield Mistake(f"needs.{need}", f"is a {declared.kind}, and stage '{one}' makes a {made}", "name another stage")
-    if all(one in nodes for s in node.needs.values() for one in (s if isinstance(s, list) else [s])) or not names:
+                if not serves(made, declared.kind):
+                    yield Mistake(
+                        f"needs.{need}",
+                        f"is a {declared.kind}, and stage '{one}' makes a {made}",
+                        "name another stage",
+                    )
+    if (
+        all(one in nodes for s in node.needs.values() for one in (s if isinstance(s, list) else [s]))
+        or not names
+    ):
         yield from node.spec.check_needs(specs)
 
 
@@ -134,11 +148,18 @@ def locate(composition: Composition, store: Store, runs: Path) -> None:
         for need, reference in node.spec.inputs.items():
             declared = node.spec.needs[need]
             parts = [part for part in reference.split(",") if part] if declared.many else [reference]
-            node.given[need] = {_short(part): _given(part, declared.kind, node, need, store, runs) for part in parts}
+            node.given[need] = {
+                _short(part): _given(part, declared.kind, f"{node.name}.inputs.{need}", store, runs)
+                for part in parts
+            }
+        source = _sources(node, store) | _start(node, store, runs)
         node.fingerprint = fingerprint(
-            kind=node.spec.makes, stage=node.kind, version=node.spec.version,
-            config=as_data(node.spec, result_only=True), inputs=input_fingerprints(node, composition),
-            source=_sources(node, store),
+            kind=node.spec.makes,
+            stage=node.kind,
+            version=node.spec.version,
+            config=as_data(node.spec, result_only=True),
+            inputs=input_fingerprints(node, composition),
+            source=source,
         )
 
 
@@ -160,37 +181,68 @@ def _short(reference: str) -> str:
     return Path(reference).name[:24] or reference[:24]
 
 
-def _given(reference: str, kind: str, node: Node, need: str, store: Store, runs: Path) -> Input:
-    key = f"{node.name}.inputs.{need}"
-    for folder in (Path(reference).expanduser(), runs / reference):
-        link = folder / "artifact.json"
-        if link.is_file():
-            return _of_run(folder, kind, key, store)
+def _given(reference: str, kind: str, key: str, store: Store, runs: Path) -> Input:
+    """The artifact, the run's artifact, or the folder that ``key=reference`` names."""
+    found = _of_run(reference, kind, store, runs)
+    if found is not None:
+        return found
     try:
         artifact = store.resolve(reference)
     except NoArtifact as error:
         folder = Path(reference).expanduser()
         if folder.is_dir() and kind in ("model", "tokenizer"):
             return External.at(kind, folder.resolve(), store.hasher)
-        raise UserError(f"{key}={reference}: {error}. See `llmexp store list` and `llmexp status`.") from error
-    if artifact.kind != kind and not (kind == "tokenizer" and artifact.kind == "model"):
-        raise UserError(f"{key}={reference} is a {artifact.kind}; a {kind} is needed. See `llmexp store list {kind}`.")
+        raise UserError(
+            f"{key}={reference}: {error}. See `llmexp store list` and `llmexp status`."
+        ) from error
+    if not serves(artifact.kind, kind):
+        raise UserError(
+            f"{key}={reference} is a {artifact.kind}; a {kind} is needed. See `llmexp store list {kind}`."
+        )
     return artifact
 
 
-def _of_run(folder: Path, kind: str, key: str, store: Store) -> Input:
-    import json
+def serves(made: str, needed: str) -> bool:
+    """Whether an artifact of one kind can stand where another is needed: a model brings its tokenizer along."""
+    return made == needed or (needed == "tokenizer" and made == "model")
 
-    link = json.loads((folder / "artifact.json").read_text())
-    artifact = store.find(link["kind"], link["fingerprint"])
-    if artifact is None or artifact.kind != kind:
-        raise UserError(f"{key}={folder}: that run made {link['kind']} {link['fingerprint'][:12]}, a {kind} that is still in the store is needed")
-    return artifact
+
+def _of_run(reference: str, kind: str, store: Store, runs: Path) -> Input | None:
+    """The newest artifact of a kind in ``RUN`` (a run's name or folder), or of one stage in ``RUN/STAGE``."""
+    head, _, stage = reference.rpartition("/")
+    for run, only in ((reference, ""), (head, stage)):
+        try:
+            folder = find_run(run, runs) if run else None
+        except UserError:
+            continue
+        made = (
+            [a for name, a in artifacts_of(folder, store) if serves(a.kind, kind) and only in ("", name)]
+            if folder
+            else []
+        )
+        if made:
+            return made[-1]
+    return None
 
 
 def _sources(node: Node, store: Store) -> dict[str, str]:
+    """Hashes of what is outside the store: source data, and a person's own packages."""
     found = user_sources(as_data(node.spec))
-    describe = getattr(node.spec, "source", None)
-    if describe is not None:
-        found |= describe(store.hasher)
+    if isinstance(node.spec, Collect):
+        from llmexp.corpus.collect import source_paths, source_revision
+
+        paths, revision = source_paths(node.spec.data), source_revision(node.spec.data)
+        if paths:
+            found["data"] = store.hasher.content_hash(paths)
+        if revision is not None:
+            found["revision"] = revision
     return found
+
+
+def _start(node: Node, store: Store, runs: Path) -> dict[str, str]:
+    """What ``model.init_from`` names counts by its content; the spec gets its folder."""
+    if not isinstance(node.spec, Pretrain) or node.spec.model.init_from is None:
+        return {}
+    start = _given(node.spec.model.init_from, "model", f"{node.name}.model.init_from", store, runs)
+    node.spec.model.init_from = str(start.path)
+    return {"init_from": start.fingerprint}

@@ -21,6 +21,8 @@ class StageJob:
     """What a process needs to know to run one stage."""
 
     name: str
+    kind: str
+    """Stage type."""
     spec: StageSpec
     root: RootSpec
     inputs: dict[str, Input | dict[str, Input]]
@@ -41,15 +43,31 @@ def run_job(
     guard: Callable[[], None],
     parent: Tracker | Path,
     rank: int = 0,
+    world: int = 1,
 ) -> dict[str, Any]:
     """Run the stage of a job and return its summary; what it raises is recorded and raised again."""
     tracker = tracking.start(
-        job.root.tracking, run_dir=job.run_dir, name=job.name, stage=job.spec.runs.split(".")[-1].split(":")[0],
-        outputs=Path(job.root.paths.outputs), parent=parent, mask=job.secrets, rank=rank,
+        job.root.tracking,
+        run_dir=job.run_dir,
+        name=job.name,
+        stage=job.spec.kind,
+        outputs=Path(job.root.paths.outputs),
+        parent=parent,
+        mask=job.secrets,
+        rank=rank,
     )
     context = Context(
-        name=job.name, out=job.out, run_dir=job.run_dir, inputs=job.inputs, tracker=tracker, progress=progress,
-        should_stop=should_stop, guard=guard, hardware=job.root.hardware,
+        name=job.name,
+        out=job.out,
+        run_dir=job.run_dir,
+        inputs=job.inputs,
+        tracker=tracker,
+        progress=progress,
+        should_stop=should_stop,
+        guard=guard,
+        hardware=job.root.hardware,
+        rank=rank,
+        world=world,
     )
     with tracker:
         try:

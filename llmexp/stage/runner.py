@@ -27,11 +27,17 @@ Execute = Callable[..., dict[str, Any]]
 def new_record(composition: Composition, command: str) -> PipelineRecord:
     """The record of a pipeline that is about to run."""
     stages = {
-        node.name: StageLink(stage=node.kind, kind=node.spec.makes, fingerprint=node.fingerprint, needs=dict(node.needs))
+        node.name: StageLink(
+            stage=node.kind, kind=node.spec.makes, fingerprint=node.fingerprint, needs=dict(node.needs)
+        )
         for node in composition.nodes.values()
     }
     return PipelineRecord(
-        title=composition.title, command=command, created=time.time(), overrides=composition.overrides, stages=stages
+        title=composition.title,
+        command=command,
+        created=time.time(),
+        overrides=composition.overrides,
+        stages=stages,
     )
 
 
@@ -87,8 +93,13 @@ class Runner:
     def _build(self, node: Node, artifacts: dict[str, Artifact], link: StageLink) -> Artifact:
         marks = Unfinished(self.store.root / ".unfinished")
         with self.store.build(
-            node.spec.makes, node.fingerprint, stage=node.kind, config=as_data(node.spec),
-            inputs=input_fingerprints(node, self.composition), run_id=self._run_id(node), on_wait=self._waiting,
+            node.spec.makes,
+            node.fingerprint,
+            stage=node.kind,
+            config=as_data(node.spec),
+            inputs=input_fingerprints(node, self.composition),
+            run_id=self._run_id(node),
+            on_wait=self._waiting,
         ) as build:
             if build.artifact is None:
                 run_dir = marks.get(node.fingerprint) or self.run_dir / node.name
@@ -103,16 +114,29 @@ class Runner:
         assert build.artifact is not None
         return build.artifact
 
-    def _fill(self, node: Node, artifacts: dict[str, Artifact], link: StageLink, build: Build, run_dir: Path) -> None:
+    def _fill(
+        self, node: Node, artifacts: dict[str, Artifact], link: StageLink, build: Build, run_dir: Path
+    ) -> None:
         start = time.monotonic()
         job = StageJob(
-            name=node.name, spec=node.spec, root=self.composition.root, inputs=self._inputs(node, artifacts),
+            name=node.name,
+            kind=node.kind,
+            spec=node.spec,
+            root=self.composition.root,
+            inputs=self._inputs(node, artifacts),
             output=External(node.spec.makes, node.fingerprint, build.out.parent / node.fingerprint),
-            out=build.out, run_dir=run_dir, pipeline_dir=self.run_dir, secrets=self.composition.secrets,
+            out=build.out,
+            run_dir=run_dir,
+            pipeline_dir=self.run_dir,
+            secrets=self.composition.secrets,
         )
         try:
             summary = self.execute(
-                job, progress=self.progress, should_stop=self.should_stop, guard=build.guard, parent=self.tracker
+                job,
+                progress=self.progress,
+                should_stop=self.should_stop,
+                guard=build.guard,
+                parent=self.tracker,
             )
             artifact = build.publish(summary)
         except BaseException as error:
@@ -120,12 +144,17 @@ class Runner:
             raise
         finally:
             link.seconds = time.monotonic() - start
-        write_json(run_dir / "artifact.json", {"kind": artifact.kind, "fingerprint": artifact.fingerprint, "path": str(artifact.path)})
+        write_json(
+            run_dir / "artifact.json",
+            {"kind": artifact.kind, "fingerprint": artifact.fingerprint, "path": str(artifact.path)},
+        )
 
     def _inputs(self, node: Node, artifacts: dict[str, Artifact]) -> dict[str, Input | dict[str, Input]]:
         found: dict[str, Input | dict[str, Input]] = {}
         for need, source in node.needs.items():
-            found[need] = {one: artifacts[one] for one in source} if isinstance(source, list) else artifacts[source]
+            found[need] = (
+                {one: artifacts[one] for one in source} if isinstance(source, list) else artifacts[source]
+            )
         for need, given in node.given.items():
             found[need] = dict(given) if node.spec.needs[need].many else next(iter(given.values()))
         return found

@@ -1,0 +1,111 @@
+"""What all training stages share: the loop's call, held-out figures, and the model's folder."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from llmexp.data.shards import Shards
+from llmexp.data.source import heldout_batches
+from llmexp.model.config import ModelSpec, flops_per_token
+from llmexp.model.decoder import Decoder
+from llmexp.model.io import save
+from llmexp.objective.base import Objective
+from llmexp.objective.cross_entropy import CrossEntropy
+from llmexp.stage.config import TrainingStage
+from llmexp.stage.context import Context
+from llmexp.train.fit import fit
+from llmexp.train.run import Compute, Source, Validate
+
+TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "chat_template.jinja",
+    "special_tokens_map.json",
+)
+"""What a model's folder takes along of its tokenizer's."""
+
+
+def train(
+    spec: TrainingStage,
+    context: Context,
+    *,
+    model: Decoder,
+    model_spec: ModelSpec,
+    tokenizer: Path,
+    objective: Objective,
+    source: Source,
+    validate: Validate | None,
+    seq_len: int,
+) -> dict[str, Any]:
+    """Train, write the model's folder on rank 0, and return the summary."""
+    model.train()
+    result = fit(
+        model=model,
+        objective=objective,
+        source=source,
+        trainer=spec.trainer,
+        optimizer=spec.optimizer,
+        scheduler=spec.scheduler,
+        parallel=spec.parallel,
+        seed=spec.seed,
+        run_dir=context.run_dir,
+        tracker=context.tracker,
+        progress=context.progress,
+        should_stop=context.should_stop,
+        guard=context.guard,
+        validate=validate,
+        compute=_compute(spec, context, model_spec, seq_len),
+        description=context.name,
+    )
+    if context.rank == 0:
+        save(model, model_spec, context.out)
+        copy_tokenizer(tokenizer, context.out)
+    summary = dataclasses.asdict(result)
+    summary["checkpoint"] = str(result.checkpoint) if result.checkpoint else None
+    summary["n_params"] = sum(p.numel() for p in model.parameters())
+    return {k: v if not isinstance(v, float) or math.isfinite(v) else str(v) for k, v in summary.items()}
+
+
+def copy_tokenizer(source: Path, out: Path) -> None:
+    """Take a tokenizer's files along, so that a model's folder stands for itself."""
+    for name in TOKENIZER_FILES:
+        if (source / name).is_file():
+            shutil.copyfile(source / name, out / name)
+
+
+def _compute(spec: TrainingStage, context: Context, model_spec: ModelSpec, seq_len: int) -> Compute | None:
+    """What MFU is reckoned from; None where the device's peak is not known."""
+    peak = context.hardware.peak_flops(spec.trainer.precision.value)
+    if peak is None:
+        return None
+    return Compute(flops_per_token=flops_per_token(model_spec, seq_len), peak_flops=peak * context.world)
+
+
+def heldout_loss(
+    shards: Shards, *, seq_len: int, batch: int, rows: int | None, bytes_per_token: float | None = None
+) -> Callable[[Decoder], dict[str, float]]:
+    """A function from a model to its held-out loss in nats a counted token, and bits a byte where bytes are known."""
+    objective = CrossEntropy()
+
+    @torch.no_grad()
+    def measure(model: Decoder) -> dict[str, float]:
+        device = model.head_weight.device
+        total, count = 0.0, 0.0
+        for rows_of in heldout_batches(shards, seq_len=seq_len, batch_size=batch, max_rows=rows):
+            held = rows_of.to(device)
+            total += float(objective(model, held).total)
+            count += float(objective.count(held))
+        loss = total / count if count else math.nan
+        figures = {"val/loss": loss}
+        if bytes_per_token:
+            figures["val/bits_per_byte"] = loss / math.log(2) / bytes_per_token
+        return figures
+
+    return measure
