@@ -90,40 +90,62 @@ class ShardWriter:
         n_bytes: int = 0,
         mask: npt.ArrayLike | None = None,
     ) -> None:
-        """Append a document.
+        """Append a document: its (n,) ids and, for chats, (n,) mask; see `write_many`."""
+        ids = np.asarray(ids, dtype=np.int64)
+        self.write_many(ids, lengths=[len(ids)], names=[name], n_bytes=n_bytes, mask=mask)
+
+    def write_many(
+        self,
+        ids: npt.ArrayLike,
+        *,
+        lengths: npt.ArrayLike,
+        names: Sequence[str],
+        n_bytes: int,
+        mask: npt.ArrayLike | None,
+    ) -> None:
+        """Append documents.
 
         Args:
-            ids: (n,) ids.
-            name: What error reports call it.
-            n_bytes: UTF-8 bytes of the text that its counted tokens stand for.
+            ids: (n,) ids of all of them, one after the other.
+            lengths: (n_docs,) ids of each.
+            names: What error reports call each.
+            n_bytes: UTF-8 bytes of the text that the counted tokens stand for.
             mask: (n,) whether each token counts as a target; needed for chats, refused for others.
 
         Raises:
-            ValueError: an id is outside the vocabulary, or the mask does not fit.
+            ValueError: an id is outside the vocabulary, or lengths or mask do not fit.
         """
-        ids = np.asarray(ids, dtype=np.int64)
-        if ids.size and not 0 <= ids.min() <= ids.max() < self.header.vocab_size:
-            raise ValueError(
-                f"document {name!r}: id {ids.max() if ids.min() >= 0 else ids.min()} is outside the "
-                f"vocabulary of {self.header.vocab_size}"
-            )
+        ids, lengths = np.asarray(ids), np.asarray(lengths, dtype=np.int64)
+        counted = np.ones(len(ids), np.uint8) if mask is None else np.asarray(mask, dtype=np.uint8)
+        if int(lengths.sum()) != len(ids) or len(names) != len(lengths) or counted.shape != ids.shape:
+            raise ValueError(f"{len(ids)} ids do not fit their lengths, names or mask")
         if (mask is not None) != self.header.chat:
-            raise ValueError(f"document {name!r}: shards of chats hold masks, and only they")
+            raise ValueError("shards of chats hold masks, and only they")
+        self._check_range(ids, lengths, names)
         if not self._files or self._in_shard >= self._shard_tokens:
             self._next_file()
-        counted = np.ones(len(ids), np.uint8) if mask is None else np.asarray(mask, dtype=np.uint8)
-        if counted.shape != ids.shape:
-            raise ValueError(f"document {name!r}: {len(ids)} ids, {len(counted)} mask values")
         self._files["tokens"].write(ids.astype(self._dtype).tobytes())
         if mask is not None:
             self._files["mask"].write(counted.tobytes())
-        self._files["names"].write(json.dumps(name, ensure_ascii=True).encode() + b"\n")
+        self._files["names"].write("".join(json.dumps(name) + "\n" for name in names).encode())
+        self._files["docs"].write((self._in_shard + np.cumsum(lengths)).astype("<u8").tobytes())
         self._in_shard += len(ids)
-        self._files["docs"].write(np.uint64(self._in_shard).tobytes())
-        self.header.n_docs += 1
+        self.header.n_docs += len(lengths)
         self.header.n_tokens += len(ids)
         self.header.n_counted += int(counted.sum())
         self.header.n_bytes += n_bytes
+
+    def _check_range(
+        self, ids: npt.NDArray[Any], lengths: npt.NDArray[np.int64], names: Sequence[str]
+    ) -> None:
+        """A narrower type would wrap an id that is too large into another one."""
+        if not ids.size or 0 <= ids.min() <= ids.max() < self.header.vocab_size:
+            return
+        bad = int(np.flatnonzero((ids < 0) | (ids >= self.header.vocab_size))[0])
+        doc = int(np.searchsorted(np.cumsum(lengths), bad, side="right"))
+        raise ValueError(
+            f"document {names[doc]!r}: id {ids[bad]} is outside the vocabulary of {self.header.vocab_size}"
+        )
 
     def _next_file(self) -> None:
         self._close_files()
