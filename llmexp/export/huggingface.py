@@ -59,7 +59,7 @@ def export_huggingface(
     if rows > model.head_weight.shape[0]:
         raise ModelFolderError(
             f"the tokenizer at {tokenizer_folder} has {rows} tokens, the model has rows for "
-            f"{spec.vocab_size}: it was trained with another tokenizer; give the one that its data was made with"
+            f"{spec.vocab_size}: it was trained with another tokenizer; give the one of its data"
         )
     trimmed = dataclasses.replace(spec, vocab_size=rows)
     model_type, kind = family_for(trimmed)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import torch
 
-from llmexp.nn.attention import Visibility
+from llmexp.nn.attention import Visibility, additive
 
 
 class LayerCache:
@@ -60,10 +60,11 @@ class Cache:
         starts = torch.tensor(self.lengths, device=self.device)
         return starts[:, None] + torch.arange(n, device=self.device)
 
-    def reserve(self, n: int, doc_ids: torch.Tensor | None) -> Visibility:
+    def reserve(self, n: int, doc_ids: torch.Tensor | None, dtype: torch.dtype = torch.float32) -> Visibility:
         """Take the next ``n`` slots of each row; what those tokens may look at.
 
         ``doc_ids`` (batch, n) are the new tokens' documents; None means one document a row.
+        ``dtype`` is that of the queries.
 
         Raises:
             ValueError: a row would exceed ``max_len``.
@@ -74,7 +75,7 @@ class Cache:
         self._start = self.lengths[0] if self.uniform else None
         self._slots = None if self._start is not None else self.next_positions(n)
         self._remember(n, doc_ids)
-        visibility = self._visibility(n)
+        visibility = self._visibility(n, dtype)
         self.lengths = [length + n for length in self.lengths]
         return visibility
 
@@ -109,7 +110,7 @@ class Cache:
             doc_ids = torch.zeros(self.batch, n, dtype=torch.int32, device=self.device)
         self._doc_ids.scatter_(1, self.next_positions(n), doc_ids.to(torch.int32))
 
-    def _visibility(self, n: int) -> Visibility:
+    def _visibility(self, n: int, dtype: torch.dtype) -> Visibility:
         plain = self._start is not None and self._doc_ids is None
         if plain and (n == 1 or self._start == 0):
             return Visibility(mask=None, causal=n > 1)
@@ -119,7 +120,7 @@ class Cache:
         if self._doc_ids is not None:
             known = self._doc_ids[:, : self._used]
             mask = mask & (known.gather(1, queries)[:, :, None] == known[:, None, :])
-        return Visibility(mask=mask[:, None], causal=False)
+        return additive(mask[:, None], dtype)
 
     def _write(self, store: torch.Tensor, new: torch.Tensor) -> None:
         if self._start is not None:

@@ -25,8 +25,10 @@ def spec_from(config: ConfigReader) -> ModelSpec:
         config.refuse("activation_function", activation)
     d_model = config.need("n_embd")
     dropout = config.take("resid_pdrop", 0.1)
-    config.only("embd_pdrop", dropout)
-    config.only("attn_pdrop", dropout)
+    for other in ("embd_pdrop", "attn_pdrop"):
+        share = config.take(other, 0.1)
+        if share != dropout:
+            config.refuse(other, share)
     spec = ModelSpec(
         d_model=d_model,
         n_layers=config.need("n_layer"),

@@ -22,7 +22,9 @@ def spec_from(config: ConfigReader) -> ModelSpec:
     # It splits matrices to imitate how Llama 1 was trained; the result is the same up to rounding.
     config.skip("pretraining_tp")
     bias = config.take("attention_bias", False)
-    config.only("mlp_bias", bias)
+    mlp_bias = config.take("mlp_bias", False)
+    if mlp_bias != bias:
+        config.refuse("mlp_bias", mlp_bias)
     n_heads = config.need("num_attention_heads")
     spec = ModelSpec(
         d_model=config.need("hidden_size"),
