@@ -12,9 +12,9 @@ from llmexp.config.spec import Mistake, Spec, setting
 class EvaluationSpec(Spec):
     """What is measured on each model, and on how much held-out text."""
 
-    seq_len: int | None = setting(
-        "Context length of held-out scoring; empty = the shortest context among the models.",
-        default=None,
+    seq_len: int = setting(
+        "Context length of held-out scoring: the one of training; a model's shorter context bounds it.",
+        default=512,
         unit="tokens",
         ge=1,
     )
@@ -25,7 +25,7 @@ class EvaluationSpec(Spec):
         ge=0,
     )
     max_documents: int | None = setting(
-        "At most so many held-out documents, chosen evenly; empty = all of them.", default=None, ge=1
+        "At most so many held-out documents, from all sources; empty = all of them.", default=None, ge=1
     )
     max_tokens: int | None = setting(
         "At most about so many held-out tokens (whole documents); empty = all of them.",
@@ -61,11 +61,10 @@ class EvaluationSpec(Spec):
         "Beginnings of free text that every model continues.",
         default=["Return a list of", "This module", "def read_file(path):", "If the argument is"],
     )
-    seed: int = setting("Seed of the sampled generations and of the initial weights.", default=0, ge=0)
 
     def check(self) -> Iterator[Mistake]:
         """The overlap leaves room for new tokens."""
-        if self.seq_len is not None and self.overlap >= self.seq_len:
+        if self.overlap >= self.seq_len:
             yield Mistake(
                 "overlap",
                 f"an overlap of {self.overlap} leaves no new token in windows of {self.seq_len}",

@@ -44,20 +44,14 @@ class Window:
     """(seq,) bool: which targets are scored here."""
 
 
-def windows(
-    document: Document, *, seq_len: int, overlap: int = 0, bos_id: int | None = None
-) -> Iterator[Window]:
+def windows(document: Document, *, seq_len: int, overlap: int = 0) -> Iterator[Window]:
     """Cut a document into windows of at most ``seq_len`` that score each target once.
 
-    With ``bos_id`` it is put before a document that does not start with it, so that the first
-    token of the text is predicted, and paid for, too. ``overlap`` tokens of context are repeated
-    from the window before. Windows in which nothing counts are left out.
+    The first token has nothing before it and is no target, as in training. ``overlap`` tokens of
+    context are repeated from the window before. Windows in which nothing counts are left out.
     """
     ids = np.asarray(document.ids, dtype=np.int64)
     counts = np.ones(len(ids), dtype=bool) if document.mask is None else np.asarray(document.mask, dtype=bool)
-    if bos_id is not None and (len(ids) == 0 or ids[0] != bos_id):
-        ids = np.concatenate([[bos_id], ids])
-        counts = np.concatenate([[False], counts])
     scored_up_to = 1
     while scored_up_to < len(ids):
         start = max(0, scored_up_to - 1 - overlap) if scored_up_to > 1 else 0
@@ -93,7 +87,6 @@ def score_documents(
     seq_len: int,
     n_bins: int,
     overlap: int = 0,
-    bos_id: int | None = None,
     micro_batch: int = 8,
     device: torch.device | str = "cpu",
     done: Callable[[int], None] | None = None,
@@ -105,7 +98,7 @@ def score_documents(
     tokens scored after each forward pass; it may raise to stop.
     """
     scores = TokenScores.empty(n_bins)
-    stream = (w for d in documents for w in windows(d, seq_len=seq_len, overlap=overlap, bos_id=bos_id))
+    stream = (w for d in documents for w in windows(d, seq_len=seq_len, overlap=overlap))
     training = model.training
     model.eval()
     with torch.inference_mode():

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from llmexp.evaluate.result import finite
+
 Curve = list[list[float]]
 """Points [step, value] in order of the step; a value that was not finite is NaN."""
 
@@ -66,7 +68,7 @@ class ReportData:
     stages: list[StageRow] = field(default_factory=list)
     """In the order of the pipeline."""
     evaluation: dict[str, Any] | None = None
-    """What `evaluation.json` holds (see `llmexp.evaluate.run`)."""
+    """What `evaluation.json` holds (see `llmexp.evaluate.result`)."""
     environment: dict[str, Any] = field(default_factory=dict)
     """Versions, devices, code version: name to value."""
     notes: list[str] = field(default_factory=list)
@@ -90,17 +92,6 @@ class ReportData:
     def write(self, path: Path) -> None:
         """Write as strict JSON."""
         path.write_text(json.dumps(self.as_json(), indent=1, allow_nan=False), encoding="utf-8")
-
-
-def finite(value: Any) -> Any:
-    """Plain data with inf and NaN spelled `"inf"`, `"-inf"`, `"nan"`, which `float` reads back."""
-    if isinstance(value, dict):
-        return {str(k): finite(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [finite(v) for v in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    return value
 
 
 def visible(text: Any) -> str:

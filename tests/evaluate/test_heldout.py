@@ -25,14 +25,12 @@ class Bigram(nn.Module):
         return self.embedding[ids]
 
 
-@given(n=st.integers(0, 60), seq_len=st.integers(1, 20), overlap=st.integers(0, 19), bos=st.booleans())
-def test_each_token_is_scored_once(n: int, seq_len: int, overlap: int, bos: bool):
+@given(n=st.integers(0, 60), seq_len=st.integers(1, 20), overlap=st.integers(0, 19))
+def test_each_token_is_scored_once(n: int, seq_len: int, overlap: int):
     overlap = min(overlap, seq_len - 1)
-    cut = list(
-        windows(Document(np.arange(1, n + 1)), seq_len=seq_len, overlap=overlap, bos_id=0 if bos else None)
-    )
+    cut = list(windows(Document(np.arange(1, n + 1)), seq_len=seq_len, overlap=overlap))
     scored = [t for w in cut for t in w.targets[w.counted].tolist()]
-    assert scored == list(range(1 if bos else 2, n + 1))
+    assert scored == list(range(2, n + 1))
 
 
 @given(n=st.integers(2, 60), seq_len=st.integers(2, 20), overlap=st.integers(0, 19))
@@ -54,11 +52,6 @@ def test_only_tokens_under_the_mask_count():
     assert window.targets[window.counted].tolist() == [2, 3, 5]
 
 
-def test_a_document_that_starts_with_the_start_token_gets_no_second_one():
-    (window,) = windows(Document(np.array([9, 1, 2])), seq_len=16, bos_id=9)
-    assert window.ids.tolist() == [9, 1]
-
-
 def test_the_figures_do_not_depend_on_the_micro_batch_nor_on_the_ranks():
     """Case K05: micro-batches of 1, 2, 3, one or two ranks, five documents."""
     rng = np.random.default_rng(0)
@@ -67,9 +60,7 @@ def test_the_figures_do_not_depend_on_the_micro_batch_nor_on_the_ranks():
 
     def figures(micro_batch: int, ranks: int) -> tuple[float, float, int]:
         parts = [
-            score_documents(
-                model, documents[rank::ranks], seq_len=8, n_bins=15, bos_id=0, micro_batch=micro_batch
-            )
+            score_documents(model, documents[rank::ranks], seq_len=8, n_bins=15, micro_batch=micro_batch)
             for rank in range(ranks)
         ]
         for part in parts[1:]:
@@ -77,7 +68,7 @@ def test_the_figures_do_not_depend_on_the_micro_batch_nor_on_the_ranks():
         return parts[0].loss(), parts[0].ece(), parts[0].n_tokens
 
     reference = figures(1, 1)
-    assert reference[2] == sum(len(d.ids) - int(d.ids[0] == 0) for d in documents)
+    assert reference[2] == sum(len(d.ids) - 1 for d in documents)
     for micro_batch in (1, 2, 3):
         for ranks in (1, 2):
             assert figures(micro_batch, ranks) == pytest.approx(reference, abs=1e-6)
