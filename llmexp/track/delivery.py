@@ -219,14 +219,23 @@ class Synced:
 def sync(run_dirs: Iterable[Path], where: Destination, *, patience: float = 5.0) -> list[Synced]:
     """Deliver what runs kept while their server was away, and close runs whose process died.
 
+    The stages that a pipeline's journal names are delivered with it.
+
     Args:
         patience: seconds to wait for a delivery of the same run that is going on elsewhere.
     """
-    return [_sync_one(run_dir, where, patience) for run_dir in run_dirs]
+    waiting = [run_dir.resolve() for run_dir in run_dirs]
+    done: dict[Path, Synced] = {}
+    while waiting:
+        run_dir = waiting.pop(0)
+        if run_dir not in done:
+            delivery = Delivery(run_dir, where)
+            done[run_dir] = _sync_one(delivery, patience)
+            waiting += [child.resolve() for child in delivery.children]
+    return list(done.values())
 
 
-def _sync_one(run_dir: Path, where: Destination, patience: float) -> Synced:
-    delivery = Delivery(run_dir, where)
+def _sync_one(delivery: Delivery, patience: float) -> Synced:
     delivered, problem = 0, ""
     try:
         delivery.lease.acquire(timeout=patience)
@@ -239,7 +248,7 @@ def _sync_one(run_dir: Path, where: Destination, patience: float) -> Synced:
         problem = without_credentials(str(error))
     finally:
         delivery.close()
-    return Synced(run_dir, delivered, delivery.remaining(), problem)
+    return Synced(delivery.run_dir, delivered, delivery.remaining(), problem)
 
 
 def close_if_dead(delivery: Delivery) -> None:

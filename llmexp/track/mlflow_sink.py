@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import getpass
 import hashlib
 import json
 import logging
+import os
 import posixpath
 import re
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
+
+from filelock import SoftFileLease
 
 from llmexp.track.delivery import LEASE, Refused, Unreachable
 from llmexp.track.masking import without_credentials
@@ -75,9 +82,9 @@ class MlflowSink:
         with self._creating():
             self._client = _calling(self._connect)
             experiment_id = _calling(self._experiment_id)
-            self._run_id = _calling(lambda: self._find(run, experiment_id, remote.get("run_id")))
+            self._run_id = _calling(self._find, run, experiment_id, remote.get("run_id"))
             if not self._run_id:
-                self._run_id = _calling(lambda: self._create(run, experiment_id, parent))
+                self._run_id = _calling(self._create, run, experiment_id, parent)
         return {"run_id": self._run_id, "experiment_id": experiment_id, "uri": without_credentials(self.uri)}
 
     def deliver(self, records: list[dict[str, Any]]) -> None:
@@ -91,28 +98,20 @@ class MlflowSink:
                 self._upload(self._run_dir / record["file"], record["as"])
         for record in records:
             if record.get("event") == "start":
-                _calling(lambda: self._client.update_run(self._run_id, status="RUNNING"))
+                _calling(self._client.update_run, self._run_id, status="RUNNING")
             elif record.get("event") == "end":
                 self._upload(self._run_dir / EVENTS, EVENTS)
                 status, ended = record["fields"]["status"], record["t"]
-                _calling(
-                    lambda status=status, ended=ended: self._client.set_terminated(
-                        self._run_id, status, ended
-                    )
-                )
+                _calling(self._client.set_terminated, self._run_id, status, ended)
 
     def close(self) -> None:
         """Nothing is held open between requests."""
         self._client = None
 
-    def _creating(self) -> Any:
+    def _creating(self) -> contextlib.AbstractContextManager[Any]:
         """A lease beside a SQLite file: of several processes that create one at once all but one fail."""
-        from filelock import SoftFileLease
-
         scheme, _, path = self.uri.partition(":///")
         if not scheme.startswith("sqlite"):
-            import contextlib
-
             return contextlib.nullcontext()
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         return SoftFileLease(f"{path}.lease", lease_duration=LEASE)
@@ -158,7 +157,11 @@ class MlflowSink:
 
     def _create(self, run: Run, experiment_id: str, parent: dict[str, Any]) -> str:
         tags = {RUN_TAG: run.id, "llmexp.stage": run.stage, "llmexp.run_dir": str(self._run_dir)}
-        tags["mlflow.source.name"] = "llmexp"
+        tags |= {
+            "mlflow.source.name": "llmexp",
+            "mlflow.source.type": "LOCAL",
+            "mlflow.user": getpass.getuser(),
+        }
         if parent:
             tags["mlflow.parentRunId"] = parent["run_id"]
         created = self._client.create_run(experiment_id, int(run.started * 1000), tags, run_name=run.name)
@@ -186,7 +189,7 @@ class MlflowSink:
     def _send_or_split(self, kind: str, chunk: Sequence[Any]) -> None:
         """Send a chunk; one that is refused is halved until the entity at fault stands alone."""
         try:
-            _calling(lambda: self._client.log_batch(self._run_id, **{kind: chunk}))
+            _calling(self._client.log_batch, self._run_id, **{kind: chunk})
         except Refused as error:
             if len(chunk) > 1:
                 half = len(chunk) // 2
@@ -203,9 +206,8 @@ class MlflowSink:
             if len(entity.value) > length:
                 try:
                     shorter = Param(entity.key, shortened(entity.value, length))
-                    return _calling(
-                        lambda shorter=shorter: self._client.log_batch(self._run_id, params=[shorter])
-                    )
+                    _calling(self._client.log_batch, self._run_id, params=[shorter])
+                    return
                 except Refused as again:
                     error = again
         log.warning("MLflow refuses %s %r of %s: %s", kind, entity.key, self._run_dir, error)
@@ -220,14 +222,10 @@ class MlflowSink:
         if not path.exists():
             log.warning("%s is gone and cannot be delivered as %s", path, name)
             return
-        _calling(lambda: self._put(path, name))
+        _calling(self._put, path, name)
 
     def _put(self, path: Path, name: str) -> None:
         """Upload under ``name``; MLflow takes a file's own name, so another name goes by a linked copy."""
-        import os
-        import shutil
-        import tempfile
-
         folder, _, base = name.rpartition("/")
         if path.name == base:
             self._client.log_artifact(self._run_id, str(path), folder or None)
@@ -254,14 +252,14 @@ def _chunks(entities: Sequence[Any], most: int) -> Iterator[Sequence[Any]]:
         yield entities[begin:]
 
 
-def _calling(call: Callable[[], Any]) -> Any:
+def _calling(call: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
     """A call to MLflow, its many errors told as Refused (bad request) or Unreachable (all the rest)."""
     import requests
     from mlflow.exceptions import MlflowException
     from sqlalchemy.exc import SQLAlchemyError
 
     try:
-        return call()
+        return call(*arguments, **keywords)
     except MlflowException as error:
         status = error.get_http_status_code()
         retry = status >= 500 or status in (401, 403, 408, 429)

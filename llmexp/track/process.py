@@ -49,6 +49,7 @@ def start(run_dir: Path, where: Destination, linger: float) -> subprocess.Popen[
             env=environment,
             start_new_session=True,
         )
+    (run_dir / DELIVERY / "pid").write_text(str(process.pid))
     assert process.stdin is not None
     process.stdin.write(json.dumps(task).encode())  # not in argv, which every user of the host can read
     process.stdin.close()
@@ -77,7 +78,8 @@ class Follower:
             try:
                 delivered = self._round()
                 if over and not delivered:
-                    return self._finish()
+                    self._finish()
+                    return
                 self._pause = FIRST_PAUSE
             except Unreachable as error:
                 log.warning("not delivered yet: %s", without_credentials(str(error)))

@@ -283,7 +283,7 @@ def _figure(key: str, value: Any) -> str:
     return f"{key} {value}"
 
 
-def _columns(task: Task) -> dict[str, str]:
+def _columns(task: Task) -> dict[str, Any]:
     left = task.left()
     return {
         "count": task.count(),

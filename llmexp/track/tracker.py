@@ -36,9 +36,6 @@ ARTIFACTS = "artifacts"
 SYNC_EVERY = 10.0
 """Seconds between two writes of the journal to the disk when no system metrics are sampled."""
 
-_left_delivering: list[subprocess.Popen[bytes]] = []
-"""Delivery processes that outlived their tracker; kept so that they are not collected half-done."""
-
 
 class HasFingerprint(Protocol):
     """What lineage needs of an artifact."""
@@ -156,10 +153,8 @@ class RunTracker(Tracker):
         if changed:
             self._journal.write(tags=changed)
         if fresh or changed:
-            self._write(
-                masked(jsonable(nested), self._mask),
-                f"config.resume{resumes}.yaml" if resumes else "config.yaml",
-            )
+            name = f"config.resume{resumes}.yaml" if resumes else "config.yaml"
+            self._config(masked(jsonable(nested), self._mask), name)
 
     def tags(self, values: Mapping[str, str]) -> None:
         """Log short texts by which runs are found."""
@@ -239,7 +234,7 @@ class RunTracker(Tracker):
         try:
             code = self._delivery.wait(self._close_wait)
         except subprocess.TimeoutExpired:
-            _left_delivering.append(self._delivery)
+            self._delivery.returncode = 0  # left to itself: not waited for, and no warning that it still runs
             return (
                 f"{self.run.name} is still being delivered; what its server does not take in time stays in "
                 f"{self.run_dir} until `llmexp sync {self.run_dir}`"

@@ -89,7 +89,9 @@ def client(mlflow_server: MlflowServer):
     return MlflowClient(mlflow_server.uri)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def mlflow_spec(mlflow_server: MlflowServer) -> MlflowSpec:
     """Tracking at the server, without system metrics, waiting for what is delivered at the end."""
-    return MlflowSpec(uri=mlflow_server.uri, experiment="tests", system_every=0.0, close_wait=30.0, linger=20.0)
+    return MlflowSpec(
+        uri=mlflow_server.uri, experiment="tests", system_every=0.0, close_wait=30.0, linger=20.0
+    )

@@ -1,0 +1,91 @@
+"""Progress as people see it, on a terminal and in a log."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+
+import pytest
+
+from llmexp.track.progress import Interrupted, Progress, clock, short
+
+
+class Terminal(io.StringIO):
+    """A text stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_without_a_terminal_a_fast_task_prints_its_end_alone():
+    stream = io.StringIO()
+    with Progress(stream=stream) as progress, progress.task("pretrain", 100, "steps") as task:
+        for step in range(100):
+            task.update(step + 1, loss=2.5, tokens_per_second=12345.0, mfu=0.41)
+    assert stream.getvalue() == "pretrain: 100/100 steps · loss 2.500 · 12.3k tokens/s · MFU 41 % · in 0 s\n"
+
+
+def test_without_a_terminal_lines_come_at_the_interval_with_the_time_left():
+    stream = io.StringIO()
+    with Progress(stream=stream, interval=0.0) as progress, progress.task("tokenize", 4, "files") as task:
+        for _ in range(4):
+            task.advance()
+    lines = stream.getvalue().splitlines()
+    assert len(lines) == 5
+    assert lines[0].startswith("tokenize: 1/4 files · ")
+    assert lines[0].endswith(" left")
+
+
+def test_a_terminal_shows_stage_and_task_and_keeps_their_last_state():
+    stream = Terminal()
+    with (
+        Progress(stream=stream) as progress,
+        progress.stage("sft", 1, 3),
+        progress.task("sft", 10, "steps") as task,
+    ):
+        task.update(10, loss=1.25, note="[bold]")
+    text = stream.getvalue()
+    assert "[2/3] sft" in text
+    assert "10/10 steps" in text
+    assert "loss 1.250" in text
+    assert "[bold]" in text
+
+
+def test_quiet_progress_prints_nothing(capsys):
+    with (
+        Progress(quiet=True) as progress,
+        progress.stage("sft", 0, 1),
+        progress.task("x", 2, "steps") as task,
+    ):
+        task.advance()
+        progress.line("hello")
+    assert capsys.readouterr() == ("", "")
+
+
+def test_the_time_left_does_not_count_what_an_earlier_process_did():
+    with Progress(quiet=True) as progress, progress.task("pretrain", 1000, "steps") as task:
+        task.update(900)
+        assert task.left() is None
+        task.update(901)
+        left = task.left()
+        assert left is not None
+        assert left >= 0
+
+
+def test_a_task_ends_cleanly_when_its_work_fails():
+    stream = Terminal()
+    with pytest.raises(Interrupted), Progress(stream=stream) as progress, progress.task("x", 2, "steps"):
+        raise Interrupted("go on with the same command")
+    assert "0/2 steps" in stream.getvalue()
+
+
+def test_importing_progress_does_not_import_rich():
+    code = "import sys, llmexp.track.progress; print('rich' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+def test_numbers_and_durations_are_short():
+    assert [short(n) for n in (7, 950.0, 12_345, 4.1e6, 2.5)] == ["7", "950", "12.3k", "4.1M", "2.50"]
+    assert [clock(s) for s in (9, 185, 7385)] == ["9 s", "3:05", "2:03:05"]
