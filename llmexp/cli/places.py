@@ -1,0 +1,122 @@
+"""Where runs and artifacts are, for the verbs that look at them, and what a person's reference means."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from pathlib import Path
+
+from llmexp.config.mistakes import UserError, nearest
+from llmexp.stage.runs import PIPELINE, PipelineRecord, find_run
+from llmexp.store.config import PathsSpec
+from llmexp.store.store import Store
+
+RUNS, SWEEPS = "runs", "sweeps"
+
+
+@dataclass(frozen=True)
+class Places:
+    """The folders that a command looks into."""
+
+    outputs: Path
+    store: Store
+
+    @property
+    def runs(self) -> Path:
+        """Folder of the runs."""
+        return self.outputs / RUNS
+
+
+def verb_parser(verb: str, about: str, examples: str) -> argparse.ArgumentParser:
+    """A parser for a verb that looks at what is there: ``--outputs``, ``--store`` and ``--json``."""
+    made = argparse.ArgumentParser(
+        prog=f"llmexp {verb}", description=about, epilog=f"examples:\n{examples}",
+        formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False,
+    )
+    add_places(made)
+    made.add_argument("--json", action="store_true", help="as JSON, with stable keys")
+    return made
+
+
+def add_places(made: argparse.ArgumentParser) -> None:
+    """Add the flags that say where runs and artifacts are."""
+    made.add_argument("--outputs", metavar="DIR", default=PathsSpec().outputs, help="the folder that paths.outputs named (default: %(default)s)")
+    made.add_argument("--store", metavar="DIR", action="append", help="the store that paths.store named (default: OUTPUTS/store); again for more")
+
+
+def places_of(given: argparse.Namespace) -> Places:
+    """The places that a command line named.
+
+    Raises:
+        UserError: a folder was named that does not exist.
+    """
+    outputs = Path(given.outputs).expanduser()
+    if given.outputs != PathsSpec().outputs and not outputs.is_dir():
+        raise UserError(f"--outputs {given.outputs}: there is no such folder")
+    roots = [Path(root).expanduser() for root in given.store or [outputs / "store"]]
+    missing = [str(root) for root in roots if given.store and not root.is_dir()]
+    if missing:
+        raise UserError(f"--store {missing[0]}: there is no such folder")
+    return Places(outputs, Store(roots))
+
+
+def all_runs(places: Places) -> list[Path]:
+    """Every pipeline's run folder, those of sweeps included, oldest first."""
+    found = [*places.runs.glob(f"*/*/{PIPELINE}"), *(places.outputs / SWEEPS).glob(f"*/*/*/{PIPELINE}")]
+    return sorted((path.parent for path in found), key=lambda folder: PipelineRecord.read(folder).created)
+
+
+def run_name(run_dir: Path, places: Places) -> str:
+    """What a person types to mean a run: its folder without the part that all share."""
+    folder = run_dir.absolute()
+    for base in (places.runs.absolute(), places.outputs.absolute()):
+        if folder.is_relative_to(base):
+            return folder.relative_to(base).as_posix()
+    return str(run_dir)
+
+
+def the_run(reference: str, places: Places) -> Path:
+    """The run folder that a person means: ``last``, a path, the name that ``status`` shows or a part of it.
+
+    Raises:
+        UserError: none, or several, are meant.
+    """
+    shown = places.outputs / reference
+    return shown if (shown / PIPELINE).is_file() else find_run(reference, places.runs)
+
+
+def run_and_stage(reference: str, places: Places) -> tuple[Path, str | None]:
+    """(run folder, stage or None) that ``RUN`` or ``RUN/STAGE`` means.
+
+    Raises:
+        UserError: there is no such run, or the run has no such stage.
+    """
+    folder = Path(reference).expanduser()
+    if (folder.parent / PIPELINE).is_file() and not (folder / PIPELINE).is_file():
+        return folder.parent, stage_named(folder.name, folder.parent, places)
+    head, _, tail = reference.rstrip("/").rpartition("/")
+    try:
+        return the_run(reference, places), None
+    except UserError:
+        if not head:
+            raise
+        try:
+            run_dir = the_run(head, places)
+        except UserError:
+            run_dir = None
+        if run_dir is None:
+            raise
+    return run_dir, stage_named(tail, run_dir, places)
+
+
+def stage_named(name: str, run_dir: Path, places: Places) -> str:
+    """``name``, when the run has a stage of that name.
+
+    Raises:
+        UserError: it has none.
+    """
+    stages = PipelineRecord.read(run_dir).stages
+    if name not in stages:
+        hint = nearest(name, stages) or f"Stages: {', '.join(stages)}."
+        raise UserError(f"run {run_name(run_dir, places)} has no stage '{name}'. {hint}")
+    return name

@@ -1,0 +1,38 @@
+"""``llmexp report [RUN]``: write a run's report again and say where it is."""
+
+from __future__ import annotations
+
+import sys
+
+from llmexp.cli.places import places_of, the_run, verb_parser
+from llmexp.cli.terminal import print_json
+
+EXAMPLES = """  llmexp report
+  llmexp report last --open
+  llmexp report 12-00-00-quickstart --json"""
+
+
+def main(args: list[str]) -> int:
+    """Write the report and print its path."""
+    made = verb_parser("report", "Write the report of a run again from its folder and artifacts, and print its path.", EXAMPLES)
+    made.add_argument("run", nargs="?", default="last", help="a folder, a name that `status` shows or a part of it, or last (default)")
+    made.add_argument("--open", action="store_true", help="open it in the browser")
+    given = made.parse_args(args)
+    places = places_of(given)
+    run_dir = the_run(given.run, places)
+    from llmexp.report.collect import write_pipeline_report
+
+    path = write_pipeline_report(run_dir, places.store)
+    if given.json:
+        print_json({"run": str(run_dir), "report": str(path)})
+    else:
+        sys.stdout.write(f"{path}\n")
+    if given.open and not _opened(path.absolute().as_uri()):
+        sys.stderr.write("no browser can be opened here; copy the file to a machine that has one: it is one self-contained page\n")
+    return 0
+
+
+def _opened(address: str) -> bool:
+    import webbrowser
+
+    return webbrowser.open(address)

@@ -1,0 +1,84 @@
+"""``llmexp status``: runs, their stages, and how far each is."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from llmexp.cli.places import all_runs, places_of, run_name, verb_parser
+from llmexp.cli.terminal import console, print_json, row, table
+from llmexp.launch.status import RunState, StageState, run_state
+from llmexp.track.progress import clock, short
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+EXAMPLES = """  llmexp status
+  llmexp status --all
+  llmexp status --json
+  llmexp status --outputs /scratch/me/outputs"""
+
+SHOWN = 10
+"""Runs that are shown without --all."""
+
+COLOURS = {"done": "green", "running": "cyan", "failed": "red", "KILLED": "red", "interrupted": "yellow", "waiting": "dim"}
+
+
+def main(args: list[str]) -> int:
+    """Print the runs, newest last."""
+    made = verb_parser("status", "The runs and their stages, newest last.", EXAMPLES)
+    made.add_argument("--all", action="store_true", help=f"all runs, not only the last {SHOWN}")
+    given = made.parse_args(args)
+    places = places_of(given)
+    runs = all_runs(places)
+    chosen = runs if given.all else runs[-SHOWN:]
+    states = [run_state(run_dir, run_name(run_dir, places)) for run_dir in chosen]
+    if given.json:
+        print_json({"runs": [state.as_json() for state in states], "earlier": len(runs) - len(chosen)})
+        return 0
+    if not states:
+        console().print(f"no runs in {places.runs} yet. Start one: llmexp experiment=quickstart", markup=False)
+        return 0
+    _print(states, len(runs) - len(chosen))
+    return 0
+
+
+def _print(states: list[RunState], earlier: int) -> None:
+    made = table("run / stage", "state", "step>", "loss>", "tokens/s>", "time>", "left>", "")
+    for state in states:
+        made.add_section()
+        row(made, [state.run, _coloured(state.state), "", "", "", _clock(state.seconds), "", _ago(state.created)], style="bold")
+        for stage in state.stages:
+            row(made, _cells(stage))
+    shown = console()
+    shown.print(made)
+    if earlier:
+        shown.print(f"{earlier} earlier {'run' if earlier == 1 else 'runs'}: llmexp status --all", style="dim")
+
+
+def _cells(stage: StageState) -> list[Any]:
+    """A stage's row."""
+    loss = "" if stage.loss is None else f"{stage.loss:.4g}"
+    speed = "" if stage.tokens_per_second is None else short(stage.tokens_per_second)
+    word = "cached" if stage.cached else stage.stage if stage.stage != stage.name else ""
+    left = _clock(stage.seconds_left)
+    return ["  " + stage.name, _coloured(stage.state), stage.step, loss, speed, _clock(stage.seconds), left, _first_line(stage.error) or word]
+
+
+def _coloured(state: str) -> Text:
+    from rich.text import Text
+
+    return Text(state, style=COLOURS.get(state, ""))
+
+
+def _clock(seconds: float | None) -> str:
+    return "" if seconds is None else clock(seconds)
+
+
+def _ago(created: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(created))
+
+
+def _first_line(text: str) -> str:
+    line = text.strip().splitlines()[0] if text.strip() else ""
+    return line if len(line) <= 90 else line[:89] + "…"

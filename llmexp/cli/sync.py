@@ -1,0 +1,97 @@
+"""``llmexp sync``: deliver what was tracked while a server was away, or where there was no network."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from llmexp.cli.places import Places, all_runs, places_of, run_and_stage, run_name, verb_parser
+from llmexp.cli.terminal import console, print_json, row, table
+from llmexp.config.mistakes import UserError
+from llmexp.stage.runs import PipelineRecord
+from llmexp.track.runs import RUN_FILE, Run, read_run
+
+EXAMPLES = """  llmexp sync
+  llmexp sync last
+  llmexp sync outputs/runs/2026-01-31/12-00-00-quickstart-3f9a2c
+  llmexp sync last --uri http://mlflow.example.org:5000"""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A run folder whose tracking is delivered somewhere."""
+
+    run_dir: Path
+    run: Run
+
+
+def main(args: list[str]) -> int:
+    """Deliver; exit code 1 when something could not be."""
+    made = verb_parser("sync", "Deliver what runs tracked and their server has not got. Without RUN: all runs.", EXAMPLES)
+    made.add_argument("runs", nargs="*", metavar="RUN", help="runs, or RUN/STAGE; default: all that are not delivered")
+    made.add_argument("--uri", help="deliver to this address instead of the one that the run was tracked at")
+    given = made.parse_args(args)
+    places = places_of(given)
+    results = [_deliver(kept, given) for kept in _kept(given.runs, places)]
+    shown = [r for r in results if given.runs or r["delivered"] or r["remaining"] or r["problem"]]
+    for result in shown:
+        result["run"] = run_name(Path(result["path"]), places)
+    if given.json:
+        print_json({"runs": shown})
+    else:
+        _print(shown)
+    return 1 if any(result["problem"] for result in results) else 0
+
+
+def _kept(references: list[str], places: Places) -> list[Kept]:
+    """Runs with a destination: parents before their stages, each once.
+
+    Raises:
+        UserError: a run that was named is tracked nowhere.
+    """
+    found: dict[Path, Kept] = {}
+    for run_dir, stage in [run_and_stage(r, places) for r in references] or [(run, None) for run in all_runs(places)]:
+        folders = [folder for folder in _folders(run_dir, stage) if (folder / RUN_FILE).is_file()]
+        tracked = [Kept(folder, run) for folder in folders if (run := read_run(folder)).tracking]
+        if references and not tracked:
+            raise UserError(f"run {run_name(run_dir, places)} is tracked in its folder alone (tracking=jsonl or none): there is nowhere to deliver it")
+        found |= {kept.run_dir.absolute(): kept for kept in tracked if references or kept.run.status != "RUNNING"}
+    return list(found.values())
+
+
+def _folders(run_dir: Path, stage: str | None) -> Iterator[Path]:
+    links = PipelineRecord.read(run_dir).stages
+    if stage is None:
+        yield run_dir
+    yield from (Path(link.run_dir) for name, link in links.items() if link.run_dir and stage in (None, name))
+
+
+def _deliver(kept: Kept, given: argparse.Namespace) -> dict[str, Any]:
+    from llmexp.track.delivery import Destination, sync
+    from llmexp.track.masking import HIDDEN
+    from llmexp.track.process import QUIET
+
+    address = {**kept.run.tracking["address"], **({"uri": given.uri} if given.uri else {})}
+    where = Destination(kept.run.tracking["sink"], address)
+    result = {"path": str(kept.run_dir), "uri": where.public()["address"].get("uri", ""), "delivered": 0, "remaining": 0, "problem": ""}
+    if HIDDEN in address.get("uri", ""):
+        return {**result, "problem": "its address holds a password, which is not written down: give it with --uri"}
+    for name, value in QUIET.items():
+        os.environ.setdefault(name, value)
+    done = sync([kept.run_dir], where)[0]
+    return {**result, "delivered": done.delivered, "remaining": done.remaining, "problem": done.problem}
+
+
+def _print(results: list[dict[str, Any]]) -> None:
+    shown = console()
+    if not results:
+        shown.print("everything is delivered")
+        return
+    made = table("run", "to", "delivered>", "remaining>", "")
+    for result in results:
+        row(made, [result["run"], result["uri"], result["delivered"], result["remaining"], result["problem"]], style="red" if result["problem"] else "")
+    shown.print(made)
