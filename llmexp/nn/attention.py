@@ -21,7 +21,7 @@ class Visibility(NamedTuple):
     """Which keys a query may look at; computed once a forward pass and shared by all layers."""
 
     mask: torch.Tensor | None
-    """(batch, 1, queries, keys), added to the scores: 0 where visible, else -inf; None: ``causal`` says it all."""
+    """(batch, 1, queries, keys), added to the scores: 0 where visible, else -inf; None: see ``causal``."""
     causal: bool
     """Queries and keys are the same tokens, and a query sees those up to itself."""
 

@@ -1,0 +1,93 @@
+"""What ``hardware=auto`` and ``hardware=cpu`` mean on this machine. Imports torch only to look for a GPU."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+from pathlib import Path
+from typing import Any
+
+import llmexp
+from llmexp.config.spec import settings
+from llmexp.plan.config import DeviceKind, HardwareSpec
+
+_FMA_BOTH = 2
+"""A fused multiply-add is two operations."""
+
+
+def detected(hardware: HardwareSpec) -> HardwareSpec:
+    """``hardware`` with each null filled in from this machine, where its kind says to look."""
+    if hardware.kind not in (DeviceKind.auto, DeviceKind.cpu):
+        return hardware
+    found = (_gpu() if hardware.kind is DeviceKind.auto else None) or _cpu()
+    given = {f.name: value for f in settings(hardware) if (value := getattr(hardware, f.name)) is not None}
+    for name in ("kind", "device_names", "assumed_mfu"):
+        given.pop(name)
+    return dataclasses.replace(found, **given)
+
+
+@functools.cache
+def known_devices() -> dict[str, HardwareSpec]:
+    """The hardware options that ship with llmexp, by name."""
+    import yaml
+
+    package = Path(llmexp.__file__).parent
+    conf = next(path for path in (package / "_conf", package.parent / "conf") if path.is_dir())
+    known = {}
+    for file in sorted((conf / "hardware").glob("*.yaml")):
+        values: dict[str, Any] = yaml.safe_load(file.read_text(encoding="utf-8"))
+        values.pop("_target_")
+        known[file.stem] = HardwareSpec(**values | {"kind": DeviceKind[values["kind"]]})
+    return known
+
+
+@functools.cache
+def _gpu() -> HardwareSpec | None:
+    import torch
+
+    if not torch.cuda.is_available():
+        return None
+    properties = torch.cuda.get_device_properties(0)
+    kind = DeviceKind.rocm if torch.version.hip else DeviceKind.cuda
+    for known in known_devices().values():
+        if properties.name in known.device_names:
+            return dataclasses.replace(known, memory_bytes=properties.total_memory)
+    return HardwareSpec(kind=kind, device_names=[properties.name], memory_bytes=properties.total_memory)
+
+
+@functools.cache
+def _cpu() -> HardwareSpec:
+    """Peaks are cores × clock × operations a cycle, so they are what the data sheet would say.
+
+    Operations a cycle of one core, fp32: two 256-bit units with AVX2, two 512-bit units on Intel
+    with AVX-512 (AMD's Zen 4 runs those on its 256-bit units), else two 128-bit units. bf16 is
+    twice that with AVX512-BF16, 16 times with AMX, and not faster than fp32 without either.
+    """
+    info = _cpu_info()
+    flags = set(info.get("flags", "").split())
+    lanes = 8 if "avx2" in flags else 4
+    if "avx512f" in flags and info.get("vendor_id") == "GenuineIntel":
+        lanes = 16
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
+    clock = float(info.get("cpu MHz", 0.0)) * 1e6
+    fp32 = cores * clock * lanes * 2 * _FMA_BOTH or None
+    faster = 16 if "amx_bf16" in flags else 2 if "avx512_bf16" in flags else 1
+    return HardwareSpec(
+        kind=DeviceKind.cpu,
+        device_names=[info.get("model name", "CPU")],
+        peak_flops_fp32=fp32,
+        peak_flops_bf16=fp32 and fp32 * faster,
+        memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        assumed_mfu=0.5,
+    )
+
+
+def _cpu_info() -> dict[str, str]:
+    """Fields of the first processor in /proc/cpuinfo; empty where there is no such file."""
+    file = Path("/proc/cpuinfo")
+    if not file.is_file():
+        return {}
+    first = file.read_text().partition("\n\n")[0]
+    pairs = (line.partition(":") for line in first.splitlines())
+    return {name.strip(): value.strip() for name, _, value in pairs}
