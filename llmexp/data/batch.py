@@ -6,6 +6,7 @@ Shapes: batch = rows of this micro-batch, seq = positions of a row.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Sequence
 
 import torch
@@ -54,7 +55,7 @@ class Batch:
         if not 1 <= n <= rows:
             raise ValueError(f"cannot split {rows} rows into {n} micro-batches")
         edges = [rows * k // n for k in range(n + 1)]
-        return [self._rows(a, b) for a, b in zip(edges[:-1], edges[1:], strict=True)]
+        return [self._rows(a, b) for a, b in itertools.pairwise(edges)]
 
     def documents(self) -> list[str]:
         """Names of the documents in this batch, for error reports; empty where the source has none."""

@@ -151,7 +151,7 @@ class ShardWriter:
         self._close_files()
         stem = self._folder / f"{len(self.header.shards):05d}"
         kinds = ["tokens", "docs", "names"] + (["mask"] if self.header.chat else [])
-        self._files = {kind: open(f"{stem}.{kind}", "xb") for kind in kinds}
+        self._files = {kind: open(f"{stem}.{kind}", "xb") for kind in kinds}  # noqa: SIM115
         self._files["docs"].write(np.uint64(0).tobytes())
         self._in_shard = 0
 
@@ -245,7 +245,7 @@ class Shards:
         return doc, within - int(self._docs[k][place])
 
     def first_counted(self) -> npt.NDArray[np.int64]:
-        """(n_docs,) int64: place of each document's first token that counts as a target; its length if none does.
+        """(n_docs,) int64: place of each document's first counted target; its length where there is none.
 
         The first token of a document is no target: nothing stands before it.
         """

@@ -205,13 +205,15 @@ class CorpusSource:
         return as_batch(arrays, samples, trim=self._trim, name_documents=self.documents)
 
 
-def as_batch(arrays: dict[str, np.ndarray], sample_ids: list[int], *, trim: bool, name_documents: Any) -> Batch:
+def as_batch(
+    arrays: dict[str, np.ndarray], sample_ids: list[int], *, trim: bool, name_documents: Any
+) -> Batch:
     """Arrays as a batch; ``trim`` drops columns that are padding in every row."""
     if trim:
         used = int((arrays["doc_ids"] >= 0).any(axis=0).sum())
         width = min(-(-used // PADDED_TO) * PADDED_TO, arrays["ids"].shape[1])
         arrays = {name: np.ascontiguousarray(a[:, :width]) for name, a in arrays.items()}
-    tensors = {name: torch.from_numpy(a) for name, a in arrays.items()}
+    tensors: dict[str, Any] = {name: torch.from_numpy(a) for name, a in arrays.items()}
     return Batch(**tensors, sample_ids=sample_ids, name_documents=name_documents)
 
 

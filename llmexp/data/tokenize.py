@@ -151,10 +151,18 @@ def tokenize(
     chat = holds_conversations(corpus_path) if chat is None else chat
     tokenizer = Tokenizer.load(tokenizer_path)
     workers = workers or cores()
-    summary: dict[str, Any] = {"engine": tokenizer.engine, "engine_reason": tokenizer.engine_reason, "chat": chat}
+    summary: dict[str, Any] = {
+        "engine": tokenizer.engine,
+        "engine_reason": tokenizer.engine_reason,
+        "chat": chat,
+    }
     with _pool(tokenizer_path, tokenizer, chat, workers, _size(corpus_path)) as pool:
         for split in SPLITS:
-            settings = {"vocab_size": tokenizer.vocab_size, "tokenizer": tokenizer.fingerprint, "chat": chat}
+            settings: dict[str, Any] = {
+                "vocab_size": tokenizer.vocab_size,
+                "tokenizer": tokenizer.fingerprint,
+                "chat": chat,
+            }
             with ShardWriter(out / split, **settings) as writer:
                 encoded = _watched(pool(_batches(corpus_path, split)), split, progress, should_stop)
                 unusable = _write_all(encoded, writer)
@@ -262,11 +270,14 @@ class _pool:
         self._encoder = Encoder(tokenizer, chat)
         self._count = workers
         self._threads = ThreadPoolExecutor(workers) if workers > 1 and size < PROCESSES_FROM else None
-        self._processes = Workers(workers, _begin, (path, chat)) if workers > 1 and not self._threads else None
+        self._processes = (
+            Workers(workers, _begin, (path, chat)) if workers > 1 and not self._threads else None
+        )
 
     def __call__(self, batches: Iterator[list[bytes]]) -> Iterator[Encoded]:
         if self._processes is not None:
-            return self._processes.map(_encode, batches)
+            lines: Iterator[Any] = batches
+            return self._processes.map(_encode, lines)
         return map(self._encoder, batches) if self._threads is None else self._in_threads(batches)
 
     def _in_threads(self, batches: Iterator[list[bytes]]) -> Iterator[Encoded]:

@@ -7,16 +7,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from llmexp.corpus.records import well_formed
 from llmexp.tokenizer.folder import DOCUMENT_END, SPECIAL_TOKENS, own_config, write_folder
 from llmexp.tokenizer.ranks import BYTE_TO_CHAR, to_chars
-from llmexp.corpus.records import well_formed
 
 WORDS = {
     digits: rf"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|{number}"
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
     for digits, number in (("single", r"\p{N}"), ("triple", r"\p{N}{1,3}"))
 }
-"""Where text is cut into words before merging: the pattern published with GPT-4's encoding, by the length of numbers."""
+"""Where text is cut into words: the pattern published with GPT-4's encoding, by the length of numbers."""
 
 
 def train_bpe(

@@ -1,4 +1,4 @@
-"""Chat templates: rendering, the spans that an assistant wrote, and text that only looks like a control token.
+"""Conversations: rendering, the spans an assistant wrote, and text that only looks like a control token.
 
 Positions are character positions in the marked text: the rendered text in which every special token
 that a message's content spells out stands between two private-use characters, so that it can be told
@@ -15,7 +15,8 @@ Message = dict[str, Any]
 Span = tuple[int, int]
 
 MARK_START, MARK_END = "\uf8f0", "\uf8f1"
-_MARKS = re.compile(f"[{MARK_START}{MARK_END}]")
+_MARKS = re.compile(f"[{MARK_START}-\uf8f3]")
+"""These, and the two of ``{% generation %}`` blocks."""
 
 
 class ChatError(ValueError):
@@ -25,7 +26,7 @@ class ChatError(ValueError):
 def render(
     template: str, messages: Sequence[Message], *, add_generation_prompt: bool, named: dict[str, str]
 ) -> tuple[str, list[Span]]:
-    """Render a conversation in the sandbox of `transformers`.
+    """Render a conversation.
 
     Args:
         template: A Jinja chat template.
@@ -39,20 +40,30 @@ def render(
     Raises:
         ChatError: the template refuses the conversation.
     """
-    from jinja2.exceptions import TemplateError
-    from transformers.utils.chat_template_utils import render_jinja_template
+    from jinja2 import TemplateError
 
+    from llmexp.tokenizer.template import compiled
+
+    # A key that holds nothing is as good as missing, and templates test for missing ones.
+    plain = [{key: value for key, value in message.items() if value is not None} for message in messages]
     try:
-        texts, spans = render_jinja_template(
-            [list(messages)],
-            chat_template=template,
-            add_generation_prompt=add_generation_prompt,
-            return_assistant_tokens_mask=marks_generation(template),
-            **named,
-        )
+        text = compiled(template).render(messages=plain, add_generation_prompt=add_generation_prompt, **named)
     except (TemplateError, TypeError, KeyError, IndexError, AttributeError) as error:
         raise ChatError(f"the chat template refuses the conversation: {error}") from error
-    return texts[0], [tuple(span) for span in spans[0]] if spans else []
+    return _without_generation_marks(text)
+
+
+def _without_generation_marks(text: str) -> tuple[str, list[Span]]:
+    """The text less the marks of ``{% generation %}`` blocks, and where these were."""
+    from llmexp.tokenizer.template import GENERATION_END, GENERATION_START
+
+    first, *blocks = text.split(GENERATION_START)
+    spans = []
+    for block in blocks:
+        inside, _, after = block.partition(GENERATION_END)
+        spans.append((len(first), len(first) + len(inside)))
+        first += inside + after
+    return first, spans
 
 
 def marks_generation(template: str) -> bool:
@@ -94,7 +105,7 @@ def assistant_spans(
     render_prefix: Callable[[Sequence[Message], bool], str],
     first_end: Callable[[int], int | None],
 ) -> list[Span]:
-    """Where an assistant speaks in ``full``: from the end of the generation prompt through the end of the turn.
+    """Where an assistant speaks in ``full``: from the end of the prompt for it through the end of the turn.
 
     Args:
         messages: The conversation.
@@ -119,7 +130,7 @@ def assistant_spans(
         if end is None:
             turn = render_prefix(messages[: k + 1], False)
             if not full.startswith(turn):
-                raise ChatError(f"the end of turn {k} cannot be told; give the template a token that ends turns")
+                raise ChatError(f"the end of turn {k} cannot be told; end turns with a special token")
             end = len(turn)
         spans.append((len(prompt), end))
     return spans

@@ -9,7 +9,15 @@ from typing import ClassVar
 
 from llmexp.config.spec import Mistake, Spec, setting
 
-TIKTOKEN_ENCODINGS = ("gpt2", "r50k_base", "p50k_base", "p50k_edit", "cl100k_base", "o200k_base", "o200k_harmony")
+TIKTOKEN_ENCODINGS = (
+    "gpt2",
+    "r50k_base",
+    "p50k_base",
+    "p50k_edit",
+    "cl100k_base",
+    "o200k_base",
+    "o200k_harmony",
+)
 """Encodings that tiktoken knows by name."""
 
 
@@ -36,7 +44,9 @@ class BpeSpec(TokenizerSpec):
     builds: ClassVar[str] = "llmexp.tokenizer.bpe:train_bpe"
     trained: ClassVar[bool] = True
 
-    vocab_size: int = setting("Size of the vocabulary, special tokens included.", default=4096, ge=260, unit="tokens")
+    vocab_size: int = setting(
+        "Size of the vocabulary, special tokens included.", default=4096, ge=260, unit="tokens"
+    )
     digits: str = setting(
         "Digits in one token at most: numbers are cut into single digits or groups of three.",
         default="single",
@@ -44,7 +54,10 @@ class BpeSpec(TokenizerSpec):
     )
     min_frequency: int = setting("A pair must occur this often to be merged.", default=2, ge=1)
     train_bytes: int | None = setting(
-        "Text to learn from, from the start of the training split; null: all of it.", default=None, gt=0, unit="bytes"
+        "Text to learn from, from the start of the training split; null: all of it.",
+        default=None,
+        gt=0,
+        unit="bytes",
     )
 
 
@@ -68,7 +81,9 @@ class HuggingFaceSpec(TokenizerSpec):
         """A name that is written as a path must be a folder that holds a tokenizer."""
         folder = Path(self.name).expanduser()
         if self.name.startswith((".", "/", "~")) and not folder.is_dir():
-            yield Mistake("name", f"there is no folder {self.name}", "give the folder that holds tokenizer.json")
+            yield Mistake(
+                "name", f"there is no folder {self.name}", "give the folder that holds tokenizer.json"
+            )
 
 
 @dataclass(kw_only=True)
@@ -79,7 +94,7 @@ class TiktokenSpec(TokenizerSpec):
 
     name: str = setting("Name of an encoding, or path of a .tiktoken file.", default="cl100k_base")
     pattern: str | None = setting(
-        "Regular expression that cuts text into words; null: the encoding's own, for a file that of cl100k_base.",
+        "Regular expression that cuts text into words; null: the encoding's own; for a file, cl100k_base's.",
         default=None,
     )
 
@@ -87,4 +102,6 @@ class TiktokenSpec(TokenizerSpec):
         """The name is one that tiktoken knows, or a file that is there."""
         if self.name not in TIKTOKEN_ENCODINGS and not Path(self.name).expanduser().is_file():
             known = ", ".join(TIKTOKEN_ENCODINGS)
-            yield Mistake("name", f"{self.name} is neither an encoding nor a file", f"one of {known}, or a file")
+            yield Mistake(
+                "name", f"{self.name} is neither an encoding nor a file", f"one of {known}, or a file"
+            )

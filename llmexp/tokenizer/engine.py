@@ -89,7 +89,7 @@ class Engine:
 
 
 def sample_texts() -> list[str]:
-    """Texts that tell engines apart: every script, runs of blanks, numbers, contractions, marks, line ends."""
+    """Texts that tell engines apart: scripts, runs of blanks, numbers, contractions, marks, line ends."""
     scripts = "".join(chr(c) for c in range(0x20, 0x30000, 37) if unicodedata.category(chr(c)) != "Cs")
     return [
         scripts,
@@ -133,10 +133,12 @@ def _normalizer(normalizer: dict[str, Any] | None, plain: Any) -> Callable[[str]
 
 def _word_pattern(pre_tokenizer: dict[str, Any] | None) -> str:
     """The regular expression that alone cuts text into words."""
-    steps = pre_tokenizer["pretokenizers"] if (pre_tokenizer or {}).get("type") == "Sequence" else [pre_tokenizer]
-    kinds = [(step or {}).get("type", "none") for step in steps]
+    if pre_tokenizer is None:
+        raise NotProven("text is not cut into words")
+    steps = pre_tokenizer["pretokenizers"] if pre_tokenizer["type"] == "Sequence" else [pre_tokenizer]
+    kinds = [step["type"] for step in steps]
     last = steps[-1]
-    if kinds[-1] != "ByteLevel" or last["add_prefix_space"] or kinds not in (["Split", "ByteLevel"], ["ByteLevel"]):
+    if kinds not in (["Split", "ByteLevel"], ["ByteLevel"]) or last["add_prefix_space"]:
         raise NotProven(f"words are cut by {', '.join(kinds)}")
     if kinds == ["ByteLevel"]:
         if not last.get("use_regex", True):

@@ -43,8 +43,8 @@ def write_folder(
 def read_folder(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """The contents of ``tokenizer.json`` and of ``tokenizer_config.json`` of a folder.
 
-    What newer folders keep apart (``chat_template.jinja``, ``special_tokens_map.json``) is put into the second,
-    and every special token becomes a plain string.
+    What newer folders keep apart (``chat_template.jinja``, ``special_tokens_map.json``) is put into the
+    second, and every special token becomes a plain string.
 
     Raises:
         FileNotFoundError: there is no ``tokenizer.json``.
@@ -60,12 +60,13 @@ def read_folder(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
             config[name] = config[name]["content"]
     named = config.get("chat_template")
     if isinstance(named, list):
-        config["chat_template"] = {t["name"]: t["template"] for t in named}.get("default", named[0]["template"])
+        by_name = {t["name"]: t["template"] for t in named}
+        config["chat_template"] = by_name.get("default", named[0]["template"])
     return tokenizer, config
 
 
 def own_config(special_tokens: list[str] | None = None, end: str = DOCUMENT_END) -> dict[str, Any]:
-    """``tokenizer_config.json`` of a tokenizer with the special tokens and the chat template of this package."""
+    """``tokenizer_config.json`` of a tokenizer with this package's special tokens and chat template."""
     return {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "bos_token": end,

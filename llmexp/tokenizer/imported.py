@@ -11,7 +11,15 @@ from llmexp.tokenizer.engine import POSSESSIVE_COUNT
 from llmexp.tokenizer.folder import DOCUMENT_END, SPECIAL_TOKENS, own_config, read_folder, write_folder
 from llmexp.tokenizer.ranks import merges_of
 
-HUB_FILES = ["tokenizer*", "special_tokens_map.json", "chat_template*", "*.model", "vocab*", "merges.txt", "config.json"]
+HUB_FILES = [
+    "tokenizer*",
+    "special_tokens_map.json",
+    "chat_template*",
+    "*.model",
+    "vocab*",
+    "merges.txt",
+    "config.json",
+]
 
 
 def import_huggingface(*, out: Path, name: str, revision: str | None, chat_template: str | None) -> None:
@@ -31,7 +39,12 @@ def import_huggingface(*, out: Path, name: str, revision: str | None, chat_templ
     if (source / "tokenizer.json").is_file():
         write_folder(out, *read_folder(source), chat_template)
         return
-    from transformers import AutoTokenizer
+    try:
+        from transformers import AutoTokenizer
+    except ImportError as error:
+        raise ValueError(
+            f"{name} holds no tokenizer.json; `pip install transformers` converts other formats"
+        ) from error
 
     with tempfile.TemporaryDirectory() as converted:
         AutoTokenizer.from_pretrained(source).save_pretrained(converted)

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 
 
 def byte_to_char() -> dict[int, str]:
-    """The printable character by which byte-level BPE writes each byte (GPT-2's table, Radford et al. 2019)."""
+    """The printable character that stands for each byte in byte-level BPE (GPT-2, Radford et al. 2019)."""
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     table = {byte: chr(byte) for byte in printable}
     hidden = (byte for byte in range(256) if byte not in table)

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from llmexp.corpus.records import well_formed
 from llmexp.tokenizer import chat
 from llmexp.tokenizer.chat import ChatError, Message, Span
 from llmexp.tokenizer.engine import Engine, Ids
 from llmexp.tokenizer.folder import NAMED_TOKENS, read_folder
-from llmexp.corpus.records import well_formed
+
+_BYTE_TOKEN = re.compile("<0x[0-9A-F]{2}>")
+"""One byte, as vocabularies of SentencePiece write it."""
 
 
 class Tokenizer:
@@ -70,7 +74,7 @@ class Tokenizer:
     def encode(self, text: str, *, bos: bool = False) -> list[int]:
         """Ids of ``text``; with ``bos`` after the mark of a start, where this tokenizer asks for one."""
         ids = self.encode_array(text).tolist()
-        return [self.bos_id, *ids] if bos and self.adds_bos else ids
+        return [self.bos_id, *ids] if bos and self.adds_bos and self.bos_id is not None else ids
 
     def encode_array(self, text: str) -> Ids:
         """Ids of ``text``, (n,) uint32; releases the GIL for most of the time."""
@@ -99,8 +103,9 @@ class Tokenizer:
             if k in special:
                 continue
             raw = to_bytes(token) if self._separable and token not in added else None
-            text = raw if raw is not None else token.replace("▁", " ").encode()
-            sizes[k] = len(text)
+            if raw is None:
+                raw = b"." if _BYTE_TOKEN.fullmatch(token) else token.replace("▁", " ").encode()
+            sizes[k] = len(raw)
         return sizes
 
     # conversations
@@ -114,7 +119,7 @@ class Tokenizer:
         return self._render(messages, add_generation_prompt)[0]
 
     def encode_prompt(self, messages: Sequence[Message]) -> list[int]:
-        """Ids of a conversation up to where the assistant's next turn begins: the ids that training saw there."""
+        """Ids of a conversation up to the assistant's next turn: those that training saw there."""
         marked = chat.mark(messages, self._special_text)
         return self._ids_of_rendered(self._render(marked, True)[0], [])[0]
 
@@ -138,13 +143,15 @@ class Tokenizer:
 
     @functools.cached_property
     def end_ids(self) -> list[int]:
-        """Ids at which a generated turn is over: the document's end, and what the template writes after a turn."""
+        """Ids at which a generated turn is over: what the template writes after one, the document's end."""
         ids = [] if self.eos_id is None else [self.eos_id]
         if self.chat_template is None:
             return ids
         answer = "answer"
         try:
-            text = self.render([{"role": "user", "content": "question"}, {"role": "assistant", "content": answer}])
+            text = self.render(
+                [{"role": "user", "content": "question"}, {"role": "assistant", "content": answer}]
+            )
         except ChatError:
             return ids
         tail = text[text.rindex(answer) + len(answer) :] if answer in text else ""
@@ -166,18 +173,20 @@ class Tokenizer:
 
     @functools.cached_property
     def _control(self) -> re.Pattern[str] | None:
-        """Special tokens that a template wrote, with the blanks that they take along; marked ones do not match."""
+        """Special tokens that a template wrote, with the blanks that they take along; no marked ones."""
         tokens = sorted(self._special, key=lambda t: len(t["content"]), reverse=True)
         if not tokens:
             return None
         patterns = (
-            (r"\s*" if t["lstrip"] else "") + re.escape(t["content"]) + (r"\s*" if t["rstrip"] else "") for t in tokens
+            (r"\s*" if t["lstrip"] else "") + re.escape(t["content"]) + (r"\s*" if t["rstrip"] else "")
+            for t in tokens
         )
         return re.compile(rf"(?<!{chat.MARK_START})(?:{'|'.join(patterns)})(?!{chat.MARK_END})")
 
-    def _first_end(self, full: str) -> Any:
-        ends = [m.end() for m in (self._control.finditer(full) if self._control else [])
-                if self.special_ids[m.group().strip()] in self.end_ids]  # fmt: skip
+    def _first_end(self, full: str) -> Callable[[int], int | None]:
+        """Finds the end of the first token from a position on that ends a turn."""
+        found = self._control.finditer(full) if self._control else []
+        ends = [m.end() for m in found if self.special_ids[m.group().strip()] in self.end_ids]
 
         def first(position: int) -> int | None:
             return next((end for end in ends if end > position), None)
@@ -185,7 +194,7 @@ class Tokenizer:
         return first
 
     def _ids_of_rendered(self, text: str, spans: Sequence[Span]) -> tuple[list[int], list[bool]]:
-        """Ids of a marked text, and which lie within ``spans``; with the start that the tokenizer asks for."""
+        """Ids of a marked text, and which lie within ``spans``; with the start the tokenizer asks for."""
         if self._separable:
             ids, mask = self._piecewise(text, spans)
         else:
@@ -195,7 +204,7 @@ class Tokenizer:
         return ids, mask
 
     def _piecewise(self, text: str, spans: Sequence[Span]) -> tuple[list[int], list[bool]]:
-        """Special tokens of the template by themselves, the text between them as ordinary text, cut at the spans."""
+        """The template's special tokens, and the text between them as ordinary text, cut at the spans."""
         ids: list[int] = []
         mask: list[bool] = []
         cuts = sorted({position for span in spans for position in span})
@@ -206,7 +215,7 @@ class Tokenizer:
 
         def add_text(start: int, end: int) -> None:
             edges = [start, *(cut for cut in cuts if start < cut < end), end]
-            for a, b in zip(edges[:-1], edges[1:], strict=True):
+            for a, b in itertools.pairwise(edges):
                 piece = chat.unmark(text[a:b])
                 if piece:
                     add(self.encode(piece), a)
@@ -224,7 +233,9 @@ class Tokenizer:
         if chat.unmark(text) != text:
             raise ChatError("a message spells out a special token, which this tokenizer cannot keep as text")
         encoded = self._parsing.encode(well_formed(text)[0], add_special_tokens=False)
-        mask = [any(a <= start and end <= b and start < end for a, b in spans) for start, end in encoded.offsets]
+        mask = [
+            any(a <= start and end <= b and start < end for a, b in spans) for start, end in encoded.offsets
+        ]
         return list(encoded.ids), mask
 
     @functools.cached_property
@@ -255,4 +266,6 @@ def _is_separable(content: dict[str, Any]) -> bool:
     steps = pre.get("pretokenizers", [pre])
     normalizer = content.get("normalizer") or {}
     kinds = {step.get("type") for step in normalizer.get("normalizers", [normalizer])}
-    return steps[-1].get("type") == "ByteLevel" and not steps[-1]["add_prefix_space"] and kinds <= {"NFC", None}
+    return (
+        steps[-1].get("type") == "ByteLevel" and not steps[-1]["add_prefix_space"] and kinds <= {"NFC", None}
+    )

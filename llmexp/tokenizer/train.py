@@ -24,7 +24,7 @@ def train_tokenizer(
 
     Args:
         spec: A tokenizer's spec.
-        corpus_path: A corpus, whose training split alone is learned from; may be None where nothing is learned.
+        corpus_path: A corpus, whose training split alone is learned from; None where nothing is.
         out: The empty folder to fill.
         progress: Where to show how far it is.
 
