@@ -59,7 +59,7 @@ def evaluate(
 
     Raises:
         NothingToScore: nothing was given to measure, or it has no token that counts.
-        ValueError: no model, two with different tokenizers, or one named like the untrained one.
+        ValueError: no model, two tokenizers, or a model named like the untrained one.
         Interrupted: ``should_stop`` said so; nothing was written or logged.
     """
     material = prepare(models, shards=shards, chats=chats, problems=problems, spec=spec)
@@ -89,7 +89,7 @@ def prepare(
 
     Raises:
         NothingToScore: nothing was given to measure, or it has no token that counts.
-        ValueError: no model, or two with different tokenizers.
+        ValueError: no model, two tokenizers, or a model named like the untrained one.
     """
     if not models:
         raise ValueError("there is no model to evaluate; give one, for example inputs.models=RUN")
@@ -106,10 +106,10 @@ def prepare(
     heldout = None if shards is None else HeldOut(shards, **limits)
     heldout_chats = None if chats is None else HeldOut(chats, **limits)
     for data in (heldout, heldout_chats):
-        if data is not None and data.shards.header.vocab_size > tokenizer.vocab_size:
+        if data is not None and data.shards.header.tokenizer != tokenizer.fingerprint:
             raise ValueError(
-                f"{data.path} has ids up to {data.shards.header.vocab_size - 1}, the models' tokenizer "
-                f"has {tokenizer.vocab_size}: tokenize it with the tokenizer of the models"
+                f"{data.path} was tokenized with another tokenizer ({data.shards.header.tokenizer[:8]}) than "
+                f"the models' ({tokenizer.fingerprint[:8]}): tokenize it with the tokenizer of the models"
             )
     return Material(
         tokenizer=tokenizer,

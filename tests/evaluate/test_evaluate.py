@@ -1,8 +1,10 @@
 """Models measured side by side, on small real models."""
 
+import itertools
 import json
 import lzma
 import math
+import shutil
 from pathlib import Path
 
 import pytest
@@ -160,6 +162,15 @@ def test_models_with_different_tokenizers_are_refused(models, make_model, shards
         measure({**models, "other": other}, tmp_path, shards=shards)
 
 
+def test_shards_of_another_tokenizer_are_refused(models, shards, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(shards, copy)
+    header = json.loads((copy / "heldout/header.json").read_text())
+    (copy / "heldout/header.json").write_text(json.dumps(header | {"tokenizer": "0" * 32}))
+    with pytest.raises(ValueError, match="another tokenizer"):
+        measure(models, tmp_path, shards=copy)
+
+
 def test_a_stop_leaves_nothing_written_or_logged(models, shards, tmp_path):
     tracker = Kept()
     with pytest.raises(Interrupted):
@@ -187,7 +198,7 @@ def test_a_prompt_that_fills_the_context_counts_as_wrong(models, problems, tmp_p
 
 
 @pytest.mark.parametrize(
-    ("limits", "most"), [({"max_documents": 2}, 2), ({"max_tokens": 1}, 1), ({"max_documents": 99}, 5)]
+    "limits, most", [({"max_documents": 2}, 2), ({"max_tokens": 1}, 1), ({"max_documents": 99}, 5)]
 )
 def test_a_limit_takes_whole_documents(shards, limits, most):
     assert len(HeldOut(shards, **limits)) == most
@@ -195,7 +206,7 @@ def test_a_limit_takes_whole_documents(shards, limits, most):
 
 def test_a_longer_limit_only_adds_documents(shards):
     chosen = [set(HeldOut(shards, max_documents=n).indices.tolist()) for n in range(1, 6)]
-    assert all(a < b for a, b in zip(chosen, chosen[1:], strict=False))
+    assert all(a < b for a, b in itertools.pairwise(chosen))
 
 
 def test_infinite_figures_reach_the_tracker_as_numbers():

@@ -1,8 +1,6 @@
 """The figures over scored tokens."""
 
-import json
 import math
-from pathlib import Path
 
 import pytest
 import torch
@@ -107,14 +105,3 @@ def test_bits_per_byte_of_no_text_are_refused():
 def test_half_precision_logits_are_scored_in_float32():
     logits, targets = torch.randn(20, 8).bfloat16(), torch.randint(8, (20,))
     assert scored(logits, targets).nats == pytest.approx(scored(logits.float(), targets).nats, rel=1e-9)
-
-
-def test_perplexity_is_that_of_all_tokens_and_no_mean_of_batches():
-    """Case K05: 100 tokens at 0.1 nats and 10 tokens at 2.0 nats."""
-    case = json.loads((Path(__file__).parents[1] / "cases/inputs/k05_ppl.json").read_text())
-    scores = TokenScores.empty(15)
-    for batch in case["batches"]:
-        wrong = math.log(math.expm1(batch["mean_nll"]))  # softplus(wrong - 0) = mean_nll
-        logits = torch.tensor([[0.0, wrong]] * batch["tokens"], dtype=torch.float64)
-        scores.observe(logits, torch.zeros(batch["tokens"], dtype=torch.int64))
-    assert perplexity(scores.loss()) == pytest.approx(case["right"], abs=5e-6)

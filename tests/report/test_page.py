@@ -112,7 +112,7 @@ def test_hostile_text_is_shown_as_it_is(hostile_page: str):
 
 def test_no_figure_of_hostile_names_holds_a_script_or_breaks(hostile_page: str):
     for uri in re.findall(r"data:image/svg\+xml;base64,([A-Za-z0-9+/=]+)", hostile_page):
-        root = ElementTree.fromstring(base64.b64decode(uri))  # noqa: S314 - our own figure
+        root = ElementTree.fromstring(base64.b64decode(uri))
         assert not [e for e in root.iter() if e.tag.endswith("script")]
 
 
@@ -146,8 +146,17 @@ def test_the_policy_allows_the_style_of_the_page_and_images_in_it_alone(page: st
 
 @pytest.mark.parametrize(
     "shown",
-    ["1.556", "2.719", "1.633", "27.40", "56.5 %", "+46.5 pts", "321", "71,234", "218,233", "7 min 21 s"]
-    + [
+    [
+        "1.556",
+        "2.719",
+        "1.633",
+        "27.40",
+        "56.5 %",
+        "+46.5 pts",
+        "321",
+        "71,234",
+        "218,233",
+        "7 min 21 s",
         "llmexp experiment=quickstart",
         "bbbbbbbbbb",
         "lr: 0.0123",

@@ -1,5 +1,6 @@
 """The summary on the terminal."""
 
+import io
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from llmexp.report.summary import NextCommand, print_summary
 
 
 def printed(data: ReportData, width: int = 110, **keywords) -> str:
-    console = Console(record=True, width=width, file=open("/dev/null", "w"))  # noqa: SIM115
+    console = Console(record=True, width=width, file=io.StringIO())
     print_summary(data, console, **keywords)
     return console.export_text()
 
@@ -26,8 +27,11 @@ def printed(data: ReportData, width: int = 110, **keywords) -> str:
         "56.5 %",
         "What is 34 + 57?",
         "91 ✓",
-    ]
-    + ["Return a list of", "outputs/report.html", "llmexp chat", "7 min 21 s"],
+        "Return a list of",
+        "outputs/report.html",
+        "llmexp chat",
+        "7 min 21 s",
+    ],
 )
 def test_the_summary_shows(data: ReportData, shown: str):
     commands = [NextCommand("Talk to it", "llmexp chat")]

@@ -19,16 +19,27 @@ def test_data_survive_strict_json(data: ReportData):
 
 
 @pytest.mark.parametrize(
-    ("value", "text"),
-    [(1234567, "1,234,567"), (1.55649, "1.556"), (0.0123, "0.0123"), (27.4, "27.40"), (math.inf, "∞")]
-    + [(4105.2, "4,105"), (0, "0"), (0.0, "0.0"), (None, "–"), (2.5e-7, "2.5e-07"), ("bytes", "bytes")],
+    "value, text",
+    [
+        (1234567, "1,234,567"),
+        (1.55649, "1.556"),
+        (0.0123, "0.0123"),
+        (27.4, "27.40"),
+        (math.inf, "∞"),
+        (4105.2, "4,105"),
+        (0, "0"),
+        (0.0, "0.0"),
+        (None, "–"),
+        (2.5e-07, "2.5e-07"),
+        ("bytes", "bytes"),
+    ],
 )
 def test_a_figure_is_written(value, text: str):
     assert number(value) == text
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"),
+    "seconds, text",
     [(0.42, "0.4 s"), (59.6, "1 min 00 s"), (200, "3 min 20 s"), (18720, "5 h 12 min"), (None, "–")],
 )
 def test_a_time_is_written(seconds, text: str):
