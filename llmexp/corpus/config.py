@@ -7,7 +7,7 @@ import glob
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from llmexp.config.spec import Mistake, Spec, setting
 
@@ -16,11 +16,6 @@ KINDS = ("prose", "code", "chat", "prompt")
 
 MAX_PROBLEMS = 1_000_000
 """Arithmetic problems that one source may choose from."""
-
-
-def _nested(help: str, spec: type[Spec]) -> Any:
-    """A field that holds a spec, with that spec's defaults."""
-    return field(default_factory=spec, metadata=dict(setting(help).metadata))
 
 
 @dataclass(kw_only=True)
@@ -256,7 +251,9 @@ class ArithmeticSpec(DataSpec):
     """
 
     builds: ClassVar[str] = "llmexp.corpus.arithmetic:ArithmeticPrompts"
-    problems: ProblemsSpec = _nested("The problems.", ProblemsSpec)
+    problems: ProblemsSpec = field(
+        default_factory=ProblemsSpec, metadata=dict(setting("The problems.").metadata)
+    )
     n_train: int = setting("Training prompts at most.", default=4000, ge=1)
     n_heldout: int = setting("Held-out prompts at most.", default=256, ge=1)
     sample: int = setting("Which sample of the problems; another number draws others.", default=0, ge=0)
@@ -286,7 +283,9 @@ class DocstringChatsSpec(SplitDataSpec):
     n_arithmetic: int = setting("Arithmetic demonstrations for training.", default=1000, ge=0)
     n_arithmetic_heldout: int = setting("Arithmetic conversations held out.", default=100, ge=0)
     sample: int = setting("Which sample of the problems; another number draws others.", default=0, ge=0)
-    problems: ProblemsSpec = _nested("The arithmetic problems.", ProblemsSpec)
+    problems: ProblemsSpec = field(
+        default_factory=ProblemsSpec, metadata=dict(setting("The arithmetic problems.").metadata)
+    )
 
     def check(self) -> Iterator[Mistake]:
         """Something is made."""

@@ -17,11 +17,11 @@ _EMAIL = re.compile(
     r"@(?:[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?\.){1,8}(?P<top>[A-Za-z]{2,24}|xn--[A-Za-z0-9-]{1,59})"
     r"(?![\w@-]|\.\w)"
 )
-_FILE_ENDINGS = frozenset(
-    ("png", "jpg", "jpeg", "gif", "svg", "webp", "bmp", "ico", "pdf", "css", "js", "ts", "mjs", "py", "pyc")
-    + ("html", "htm", "xml", "json", "yaml", "yml", "toml", "txt", "md", "rst", "csv", "zip", "gz", "tar")
-    + ("exe", "dll", "so")
-)
+# What stands behind an icon@2x or an addon@version.
+_IMAGES = ("png", "jpg", "jpeg", "gif", "svg", "webp", "bmp", "ico", "pdf")
+_SOURCES = ("css", "js", "ts", "mjs", "py", "pyc", "html", "htm", "xml", "json", "yaml", "yml", "toml")
+_OTHERS = ("txt", "md", "rst", "csv", "zip", "gz", "tar", "exe", "dll", "so")
+_FILE_ENDINGS = frozenset((*_IMAGES, *_SOURCES, *_OTHERS))
 
 _IPV4 = re.compile(r"(?<![\w.:/@+-])(?:\d{1,3}\.){3}\d{1,3}(?![\w@-]|\.\w)")
 _IPV6 = re.compile(r"(?<![\w.:])(?:[0-9A-Fa-f]{1,4}:{1,2}){2,7}[0-9A-Fa-f]{1,4}(?![\w:]|\.\d)")
@@ -40,6 +40,8 @@ _PHONE = re.compile(
     r"|(?:1[ .-])?[2-9]\d{2}([ .-])[2-9]\d{2}\1\d{4})"
     r"(?![\w@/-]|\.\w)"
 )
+# One class of characters in front: an alternation there would make the search four times as slow.
+_PHONE_TRIGGER = re.compile(r"[+\d](?:(?<=\+)[1-9]|[ .)-]{1,2}\d{2})")
 _PHONE_DIGITS = range(9, 16)
 
 
@@ -61,7 +63,7 @@ def _is_address(match: re.Match[str]) -> bool:
 
 
 def _is_mask(text: str) -> bool:
-    return text.startswith("255.") or text.startswith("0.")
+    return text.startswith(("255.", "0."))
 
 
 def _is_phone(match: re.Match[str]) -> bool:
@@ -70,14 +72,20 @@ def _is_phone(match: re.Match[str]) -> bool:
 
 @dataclass(frozen=True)
 class _Rule:
-    """A pattern, a test of its matches, and the word that replaces them."""
+    """A pattern, a test of its matches, and the word that replaces them.
 
+    ``trigger`` is in every text that the pattern matches, and found much faster.
+    """
+
+    trigger: re.Pattern[str]
     pattern: re.Pattern[str]
     holds: Callable[[re.Match[str]], bool]
     word: str
 
     def mask(self, text: str) -> tuple[str, int]:
         """The masked text, and how many matches were replaced."""
+        if self.trigger.search(text) is None:
+            return text, 0
         replaced = 0
 
         def replacement(match: re.Match[str]) -> str:
@@ -91,9 +99,12 @@ class _Rule:
 
 
 _RULES = {
-    "email": (_Rule(_EMAIL, _is_email, "<EMAIL>"),),
-    "ip": (_Rule(_IPV4, _is_address, "<IP_ADDRESS>"), _Rule(_IPV6, _is_address, "<IP_ADDRESS>")),
-    "phone": (_Rule(_PHONE, _is_phone, "<PHONE_NUMBER>"),),
+    "email": (_Rule(re.compile("@"), _EMAIL, _is_email, "<EMAIL>"),),
+    "ip": (
+        _Rule(re.compile(r"\d\.\d{1,3}\.\d"), _IPV4, _is_address, "<IP_ADDRESS>"),
+        _Rule(re.compile(r":[0-9A-Fa-f]{0,4}:"), _IPV6, _is_address, "<IP_ADDRESS>"),
+    ),
+    "phone": (_Rule(_PHONE_TRIGGER, _PHONE, _is_phone, "<PHONE_NUMBER>"),),
 }
 
 

@@ -12,6 +12,8 @@ from llmexp.corpus.steps import Removed, Step
 
 _STOP_WORDS = frozenset(("the", "be", "to", "of", "and", "that", "have", "with"))
 _EDGES = ".,;:!?\"'`()[]{}<>“”‘’«»…*_"
+_LETTER = re.compile(r"[^\W\d_]")
+_LETTERS_AND_DIGITS = re.compile(r"[^\W_]+")
 _BULLETS = ("-", "*", "•", "‣", "◦")
 _ELLIPSES = ("...", "…")
 
@@ -69,10 +71,11 @@ class GopherQuality(Step):
         return None
 
     def _broken_word_rule(self, words: list[str]) -> str | None:
-        alphabetic = sum(word.isalpha() or any(map(str.isalpha, word)) for word in words)
+        different = Counter(words)  # each rule looks at a word once, however often it comes
+        alphabetic = sum(n for word, n in different.items() if word.isalpha() or _LETTER.search(word))
         if alphabetic < self.min_alphabetic_words * len(words):
             return "words without letters"
-        found = {word.strip(_EDGES).lower() for word in words} & _STOP_WORDS
+        found = {word.strip(_EDGES).lower() for word in different} & _STOP_WORDS
         return "stop words" if len(found) < self.min_stop_words else None
 
 
@@ -108,7 +111,7 @@ class CodeQuality(Step):
             raise Removed("line length")
         if sum(map(len, lines)) > self.max_mean_line_length * len(lines):
             raise Removed("mean line length")
-        if sum(map(str.isalnum, text)) < self.min_alphanumeric * len(text):
+        if sum(map(len, _LETTERS_AND_DIGITS.findall(text))) < self.min_alphanumeric * len(text):
             raise Removed("alphanumeric share")
         if self.generated and _GENERATED.search("\n".join(lines[:_HEAD_LINES])):
             raise Removed("generated")
