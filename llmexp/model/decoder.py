@@ -10,6 +10,7 @@ from llmexp.nn.attention import CAUSAL, Attention, Visibility, document_visibili
 from llmexp.nn.cache import Cache, LayerCache
 from llmexp.nn.dropout import Dropout
 from llmexp.nn.position import Position, Rotation
+from llmexp.nn.precision import compute_dtype
 
 
 class Block(nn.Module):
@@ -139,15 +140,8 @@ class Decoder(nn.Module):
 
     def _visibility(self, ids: torch.Tensor, doc_ids: torch.Tensor | None, cache: Cache | None) -> Visibility:
         if cache is not None:
-            return cache.reserve(ids.shape[1], doc_ids, self._compute_dtype())
-        return CAUSAL if doc_ids is None else document_visibility(doc_ids, self._compute_dtype())
-
-    def _compute_dtype(self) -> torch.dtype:
-        """The dtype in which attention is computed: autocast's, else the weights'."""
-        weight = self.embed.weight
-        if torch.is_autocast_enabled(weight.device.type):
-            return torch.get_autocast_dtype(weight.device.type)
-        return weight.dtype
+            return cache.reserve(ids.shape[1], doc_ids, compute_dtype(self.embed.weight))
+        return CAUSAL if doc_ids is None else document_visibility(doc_ids, compute_dtype(self.embed.weight))
 
     def _run(
         self,

@@ -12,6 +12,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from llmexp.nn.position import Rotation, rotate
+from llmexp.nn.precision import for_products
 
 if TYPE_CHECKING:
     from llmexp.nn.cache import Cache
@@ -86,6 +87,7 @@ class Attention(nn.Module):
         ``rotation`` comes from a position part; with a ``cache``, keys and values are appended
         to its ``layer`` and ``visibility`` is the one that its ``reserve`` gave.
         """
+        x = for_products(x)
         q = self._heads(self.q(x), self.n_heads)
         k = self._heads(self.k(x), self.n_kv_heads)
         v = self._heads(self.v(x), self.n_kv_heads)

@@ -6,6 +6,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from llmexp.nn.precision import for_products
+
 
 class SwiGLU(nn.Module):
     """``down(silu(gate(x)) * up(x))`` (Shazeer 2020, arXiv:2002.05202)."""
@@ -17,7 +19,8 @@ class SwiGLU(nn.Module):
         self.down = nn.Linear(ffn_dim, d_model, bias=bias)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """``x`` (..., d_model); the same shape and dtype."""
+        """``x`` (..., d_model); the same shape."""
+        x = for_products(x)
         return self.down(F.silu(self.gate(x)) * self.up(x))
 
 
@@ -34,5 +37,5 @@ class GELU(nn.Module):
         self.approximate = approximate
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """``x`` (..., d_model); the same shape and dtype."""
+        """``x`` (..., d_model); the same shape."""
         return self.down(F.gelu(self.up(x), approximate=self.approximate))

@@ -50,10 +50,7 @@ def activation_bytes(spec: ModelSpec, tokens: int, precision: str, recompute: bo
     """
     compute = COMPUTE[precision]
     block = _block_bytes_per_token(spec, compute)
-    if recompute:
-        kept = spec.n_layers * spec.d_model * MASTER + block
-    else:
-        kept = spec.n_layers * block
+    kept = spec.n_layers * spec.d_model * MASTER + block if recompute else spec.n_layers * block
     return tokens * (kept + _norm_bytes_per_token(spec, compute))
 
 

@@ -171,7 +171,7 @@ def test_l03_padded_rows_are_cut_to_the_tokenizers_size(tokenizer_folder, tmp_pa
 
 
 def test_l03_fewer_rows_than_tokens_is_refused(tokenizer_folder, tmp_path):
-    with pytest.raises(ModelFolderError, match="97 tokens.*rows for 96"):
+    with pytest.raises(ModelFolderError, match=r"97 tokens.*rows for 96"):
         export(make_spec(vocab_size=96), tokenizer_folder, tmp_path)
 
 
@@ -214,7 +214,7 @@ def test_a_model_over_the_shard_size_is_spread_with_an_index_and_read_back(token
 
 
 def test_a_model_that_no_family_expresses_is_refused_with_the_fields(tokenizer_folder, tmp_path):
-    with pytest.raises(ModelFolderError, match="llama has another.*norm"):
+    with pytest.raises(ModelFolderError, match=r"llama has another.*norm"):
         export(make_spec(norm="layer_norm"), tokenizer_folder, tmp_path)
 
 

@@ -83,7 +83,7 @@ def test_pickled_weights_are_never_read_and_the_remedy_is_given(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("config", "field"),
+    "config, field",
     [
         ({**LLAMA, "hidden_act": "relu"}, "hidden_act='relu'"),
         ({**LLAMA, "attention_bias": True}, "mlp_bias=False"),
@@ -131,7 +131,7 @@ def change(folder: Path, **tensors: torch.Tensor | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("tensors", "message"),
+    "tensors, message",
     [
         ({"norm.weight": None}, "norm.weight is missing"),
         (

@@ -122,7 +122,7 @@ def test_no_vocabulary_at_all_is_said():
 
 
 @pytest.mark.parametrize(
-    ("changes", "path", "problem", "remedy"),
+    "changes, path, problem, remedy",
     [
         ({"n_heads": 7}, "n_heads", "n_heads=7 does not divide d_model=48", "use 6"),
         ({"n_kv_heads": 4}, "n_kv_heads", "n_kv_heads=4 does not divide n_heads=6", "use 3"),

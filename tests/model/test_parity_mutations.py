@@ -111,7 +111,7 @@ MUTATIONS = [
 ]
 
 
-@pytest.mark.parametrize(("name", "mutate"), MUTATIONS)
+@pytest.mark.parametrize("name, mutate", MUTATIONS)
 @torch.no_grad()
 def test_a_mutated_decoder_fails_the_parity(name, mutate, folders, ids, monkeypatch):
     model = load(folders[name])[0]

@@ -16,10 +16,28 @@ TRAINING_ONLY = ("dropout", "init_std", "init_from")
 """Fields of a model's spec that do not change what its weights compute."""
 
 _NEUTRAL = frozenset(
-    """_name_or_path architectures bos_token_id chunk_size_feed_forward dtype eos_token_id id2label label2id
-    model_type output_attentions output_hidden_states pad_token_id problem_type return_dict torch_dtype
-    transformers_version use_cache is_encoder_decoder""".split()
+    (
+        "_name_or_path",
+        "architectures",
+        "bos_token_id",
+        "chunk_size_feed_forward",
+        "dtype",
+        "eos_token_id",
+        "id2label",
+        "is_encoder_decoder",
+        "label2id",
+        "model_type",
+        "output_attentions",
+        "output_hidden_states",
+        "pad_token_id",
+        "problem_type",
+        "return_dict",
+        "torch_dtype",
+        "transformers_version",
+        "use_cache",
+    )
 )
+"""Keys that do not change what a decoder computes."""
 
 
 class ModelFolderError(ValueError):
