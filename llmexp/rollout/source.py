@@ -188,7 +188,7 @@ class RolloutSource:
     @torch.no_grad()
     def _reference_logprobs(self, reference: nn.Module, batch: Batch) -> Tensor:
         """(batch, seq) float32: the reference's log-probabilities of the targets that count, else 0."""
-        reference.eval()
+        reference.to(batch.ids.device).eval()
         with self.autocast():
             hidden = reference.hidden(batch.ids, positions=batch.positions, doc_ids=batch.doc_ids)
             found, _ = token_logprobs(

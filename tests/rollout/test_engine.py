@@ -1,8 +1,5 @@
 """Generation: the text of a row is its own, whatever the batch, the order, the cache."""
 
-import json
-from pathlib import Path
-
 import pytest
 import torch
 
@@ -10,10 +7,7 @@ from llmexp.model.config import ModelSpec
 from llmexp.rollout.engine import Completions, generate
 from llmexp.rollout.sampling import Sampling, completion_key
 
-PROMPTS = [
-    list(json.loads(line)["prompt"].encode())
-    for line in (Path(__file__).parents[1] / "cases/inputs/k02_prompts.jsonl").open()
-]
+PROMPTS = [list(text) for text in (b"Hi", b"A much longer prompt with several more words", b"Why?")]
 GREEDY = Sampling(temperature=0, max_new_tokens=12)
 VOCAB = 256
 

@@ -1,22 +1,8 @@
 """Rewards: what earns them and what does not."""
 
-import json
-import time
-from pathlib import Path
-
 import pytest
 
 from llmexp.rollout.config import ExactAnswerSpec, FormatSpec, WeightedSumSpec
-
-FORMAT_CASES = [
-    json.loads(line) for line in (Path(__file__).parents[1] / "cases/inputs/j05_format.jsonl").open()
-]
-LONG = "<think>" + "<answer>a" * 130_000
-
-
-@pytest.mark.parametrize("case", FORMAT_CASES, ids=lambda case: repr(case["text"])[:40])
-def test_the_format_reward_wants_each_tag_once_in_order_and_nothing_else(case: dict) -> None:
-    assert FormatSpec().build()({}, case["text"]) == case["format_reward"]
 
 
 @pytest.mark.parametrize(
@@ -79,11 +65,3 @@ def test_parts_are_added_with_their_weights() -> None:
 def test_a_part_without_a_weight_is_a_mistake() -> None:
     spec = WeightedSumSpec(parts={"answer": ExactAnswerSpec()}, weights={"format": 1.0})
     assert [mistake.path for mistake in spec.check()] == ["weights", "parts"]
-
-
-@pytest.mark.parametrize("text", ["1" * 1_000_000, LONG, "<" * 1_000_000, " " * 1_000_000])
-def test_a_completion_of_a_megabyte_is_scored_within_a_second(text: str) -> None:
-    start = time.perf_counter()
-    for spec in (ExactAnswerSpec(), ExactAnswerSpec(tag="answer"), FormatSpec()):
-        spec.build()({"answer": "4"}, text)
-    assert time.perf_counter() - start < 1
