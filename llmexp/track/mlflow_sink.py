@@ -20,7 +20,7 @@ from filelock import SoftFileLease
 
 from llmexp.track.delivery import LEASE, Refused, Unreachable
 from llmexp.track.masking import without_credentials
-from llmexp.track.runs import EVENTS, Run
+from llmexp.track.runs import DELIVERY, EVENTS, Run
 
 log = logging.getLogger(__name__)
 
@@ -148,7 +148,12 @@ class MlflowSink:
 
         if run_id is not None:
             try:
-                return self._client.get_run(run_id).info.run_id
+                info = self._client.get_run(run_id).info
+                if info.lifecycle_stage == "deleted":
+                    raise Refused(
+                        f"run {run_id} is deleted; restore it: mlflow runs restore --run-id {run_id}"
+                    )
+                return info.run_id
             except MlflowException as error:
                 if error.error_code != "RESOURCE_DOES_NOT_EXIST":
                     raise
@@ -210,11 +215,12 @@ class MlflowSink:
                     return
                 except Refused as again:
                     error = again
-        log.warning("MLflow refuses %s %r of %s: %s", kind, entity.key, self._run_dir, error)
-        with (self._run_dir / "delivery" / "refused.jsonl").open("a") as file:
-            json.dump(
-                {"kind": kind, "key": entity.key, "value": str(entity.value), "problem": str(error)}, file
-            )
+        self._note_refused(kind, entity.key, str(entity.value), error)
+
+    def _note_refused(self, kind: str, key: str, value: str, error: Refused) -> None:
+        log.warning("MLflow refuses %s %r of %s: %s", kind, key, self._run_dir, error)
+        with (self._run_dir / DELIVERY / "refused.jsonl").open("a") as file:
+            json.dump({"kind": kind, "key": key, "value": value, "problem": str(error)}, file)
             file.write("\n")
 
     def _upload(self, path: Path, name: str) -> None:
@@ -222,7 +228,10 @@ class MlflowSink:
         if not path.exists():
             log.warning("%s is gone and cannot be delivered as %s", path, name)
             return
-        _calling(self._put, path, name)
+        try:
+            _calling(self._put, path, name)
+        except Refused as error:
+            self._note_refused("file", name, str(path), error)
 
     def _put(self, path: Path, name: str) -> None:
         """Upload under ``name``; MLflow takes a file's own name, so another name goes by a linked copy."""

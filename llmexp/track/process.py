@@ -11,6 +11,7 @@ import contextlib
 import json
 import logging
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -135,7 +136,10 @@ class Follower:
 def main() -> int:
     """Follow the run that standard input names. Returns the exit code."""
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.WARNING)
-    os.nice(10)  # training comes first
+    os.nice(5)  # training comes first
+    signal.signal(
+        signal.SIGTERM, signal.SIG_IGN
+    )  # SLURM sends it to all of a job; the run's end is still to come
     task = json.load(sys.stdin)
     where = Destination(**task["where"])
     with contextlib.closing(

@@ -99,6 +99,7 @@ class NodeTracker(Tracker):
     """System metrics of a further node, in a journal of their own."""
 
     def __init__(self, run_dir: Path, node: int, every: float) -> None:
+        run_dir.mkdir(parents=True, exist_ok=True)  # rank 0 may be slower
         self._journal = Journal(run_dir / f"journal.node{node}.jsonl")
         self._beat = Heartbeat(
             self._journal, System(run_dir, f"{SYSTEM}node{node}/") if every else None, every

@@ -80,6 +80,12 @@ def mlflow_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MlflowSe
     server.kill()
 
 
+@pytest.fixture
+def dead_uri() -> str:
+    """An address where nothing answers."""
+    return f"http://127.0.0.1:{free_port()}"
+
+
 @pytest.fixture(scope="session")
 def client(mlflow_server: MlflowServer):
     """A client of the server, for looking at what arrived."""

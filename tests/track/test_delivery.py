@@ -240,23 +240,46 @@ WRITER = """
     from pathlib import Path
     from llmexp.track.config import MlflowSpec
     from llmexp.track.tracker import start
-    spec = MlflowSpec(uri=sys.argv[2] or None, experiment=sys.argv[3], system_every=0.0, close_wait=30.0, linger=float(sys.argv[5]))
-    run_dir = Path(sys.argv[1])
-    tracker = start(spec, run_dir=run_dir, name=run_dir.name, stage="pretrain", outputs=run_dir.parent)
+    run_dir, uri, experiment, end, linger, parent = sys.argv[1:]
+    run_dir, parent = Path(run_dir), Path(parent) if parent else None
+    spec = MlflowSpec(
+        uri=uri or None, experiment=experiment, system_every=0.0, close_wait=60.0, linger=float(linger)
+    )
+    outputs = run_dir.parent
+    tracker = start(spec, run_dir=run_dir, name=run_dir.name, stage="sft", outputs=outputs, parent=parent)
     for step in range(200):
         tracker.metrics({"train/loss": float(step)}, step)
-    if sys.argv[4] == "die":
+    if end == "die":
         os.kill(os.getpid(), 9)
     print(tracker.close())
 """
 
 
-def writer(run_dir: Path, uri: str, experiment: str, end: str, linger: float = 20.0) -> subprocess.Popen[str]:
+def writer(
+    run_dir: Path, uri: str, experiment: str, end: str, *, linger: float = 20.0, parent: Path | None = None
+) -> subprocess.Popen[str]:
     """A process that logs 200 losses and then closes its run, or dies by SIGKILL."""
-    arguments = [str(run_dir), uri, experiment, end, str(linger)]
-    return subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(WRITER), *arguments], stdout=subprocess.PIPE, text=True
-    )
+    arguments = [str(run_dir), uri, experiment, end, str(linger), str(parent or "")]
+    command = [sys.executable, "-c", textwrap.dedent(WRITER), *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def test_a_stage_in_another_process_is_a_child_of_the_same_parent_run(client, mlflow_spec, tmp_path):
+    with begin(mlflow_spec, tmp_path / "pipeline"):
+        stage = writer(tmp_path / "sft", mlflow_spec.uri, "tests", "close", parent=tmp_path / "pipeline")
+        assert stage.communicate(timeout=60)[0].strip() == ""
+    parent = mlflow_id(tmp_path / "pipeline")
+    assert client.get_run(mlflow_id(tmp_path / "sft")).data.tags["mlflow.parentRunId"] == parent
+    experiment = client.get_experiment_by_name("tests").experiment_id
+    own = f"tags.`llmexp.run` = '{read_run(tmp_path / 'pipeline').id}'"
+    assert len(client.search_runs([experiment], own)) == 1
+
+
+def test_a_deleted_experiment_is_told_with_what_to_do(client, mlflow_spec, tmp_path):
+    client.delete_experiment(client.create_experiment("gone"))
+    message = begin(replace(mlflow_spec, experiment="gone"), tmp_path / "run").close()
+    assert "'gone' is deleted" in message
+    assert "tracking.experiment" in message
 
 
 def test_a_killed_writer_loses_nothing_and_its_run_is_closed_as_killed(
@@ -285,10 +308,8 @@ def test_processes_that_create_one_database_and_experiment_at_once_all_deliver(t
         assert len(history(client, tmp_path / f"run{i}", "train/loss")) == 200
 
 
-def test_a_killed_run_with_a_dead_server_leaves_no_process_behind(tmp_path):
-    from tests.track.conftest import free_port
-
-    with writer(tmp_path / "run", f"http://127.0.0.1:{free_port()}", "tests", "die", linger=1.0) as process:
+def test_a_killed_run_with_a_dead_server_leaves_no_process_behind(dead_uri, tmp_path):
+    with writer(tmp_path / "run", dead_uri, "tests", "die", linger=1.0) as process:
         assert process.wait(30) == -9
     follower = int((tmp_path / "run/delivery/pid").read_text())
     until = time.monotonic() + 20
