@@ -20,9 +20,9 @@ def main(args: list[str]) -> int:
     given = made.parse_args(args)
     places = places_of(given)
     run_dir = the_run(given.run, places)
-    from llmexp.report.collect import write_pipeline_report
+    from llmexp.stage.reporting import write
 
-    path = write_pipeline_report(run_dir, places.store)
+    path = write(run_dir)
     if given.json:
         print_json({"run": str(run_dir), "report": str(path)})
     else:
