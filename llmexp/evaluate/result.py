@@ -50,6 +50,14 @@ def write(result: dict[str, Any], folder: Path) -> Path:
     return path
 
 
+def summary(result: dict[str, Any]) -> dict[str, Any]:
+    """The figures that are worth having in the artifact's manifest: finite plain data."""
+    heldout = result.get("heldout", {})
+    scalars = {key: heldout[key] for key in ("documents", "tokens", "bytes") if key in heldout}
+    scalars |= {key: value for key, value in result.items() if key == "problems"}
+    return finite({**scalars, **result.get("baselines", {}), "models": result.get("table", {})})
+
+
 def tracked(result: dict[str, Any]) -> Iterator[tuple[int, dict[str, float]]]:
     """What goes to the tracker: for each model its place in the table, and its figures.
 

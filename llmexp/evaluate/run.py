@@ -35,7 +35,7 @@ class Material:
     text: TextFigures | None
     chats: HeldOut | None
     problems: Sequence[dict[str, Any]]
-    """Held-out prompts with ``messages`` and ``answer``; empty where the tokenizer has no chat template."""
+    """Held-out prompts with ``messages`` and ``answer``."""
 
 
 def evaluate(
@@ -59,7 +59,8 @@ def evaluate(
 
     Raises:
         NothingToScore: nothing was given to measure, or it has no token that counts.
-        ValueError: no model, two tokenizers, or a model named like the untrained one.
+        ValueError: see :func:`prepare`.
+        FloatingPointError: a model's logits are not finite, so that it cannot write; it is named.
         Interrupted: ``should_stop`` said so; nothing was written or logged.
     """
     material = prepare(models, shards=shards, chats=chats, problems=problems, spec=spec)
@@ -69,8 +70,11 @@ def evaluate(
         with progress.task(f"evaluate {name}", total=steps, unit="tokens and problems") as task:
             done = _done(task, should_stop)
             writer = Writer(model, material.tokenizer, model_spec.max_seq_len)
-            result["table"][name] = _figures(writer, name, material, spec, result, done)
-            _add_samples(writer, name, material, spec, seed, result)
+            try:
+                result["table"][name] = _figures(writer, name, material, spec, result, done)
+                _add_samples(writer, name, material, spec, seed, result)
+            except FloatingPointError as error:
+                raise FloatingPointError(f"the model {name} is broken: {error}") from error
     results.write(result, out)
     for place, values in results.tracked(result):
         tracker.metrics(values, place)
@@ -89,7 +93,8 @@ def prepare(
 
     Raises:
         NothingToScore: nothing was given to measure, or it has no token that counts.
-        ValueError: no model, two tokenizers, or a model named like the untrained one.
+        ValueError: no model, two tokenizers, no chat template for problems, or a model named like
+            the untrained one.
     """
     if not models:
         raise ValueError("there is no model to evaluate; give one, for example inputs.models=RUN")
@@ -99,7 +104,12 @@ def prepare(
             "rename its stage, or set evaluation.include_initial=false"
         )
     tokenizer = _one_tokenizer(models)
-    chosen = list(problems)[: spec.exact_match_problems] if tokenizer.chat_template else []
+    chosen = list(problems)[: spec.exact_match_problems]
+    if chosen and not tokenizer.chat_template:
+        raise ValueError(
+            "problems are asked through a chat template, and the models' tokenizer has none; "
+            "give it one (tokenizer.chat_template), or set evaluation.exact_match_problems=0"
+        )
     if shards is None and chats is None and not chosen:
         raise NothingToScore("there is nothing to measure: no held-out shards, no chats and no problems")
     limits = {"max_documents": spec.max_documents, "max_tokens": spec.max_tokens}

@@ -232,7 +232,7 @@ def lineage_figure(
         bow = 0.0 if x1 - x0 <= 1 else -0.22 if y1 <= y0 else 0.12
         arrow = {"arrowstyle": "-|>", "color": theme.faint, "linewidth": 1.0, "alpha": 0.75}
         ends = {"connectionstyle": f"arc3,rad={bow}"}
-        axes.annotate("", (x1 - 0.37, y1), (x0 + 0.37, y0), arrowprops=arrow | ends)
+        axes.annotate("", (x1 - 0.37, y1), (x0 + 0.37, y0), arrowprops=arrow | ends, zorder=1)
     for name, (x, y) in place.items():
         _draw_node(axes, (x, y), name, nodes[name], palette.get(name, theme.faint), theme)
     axes.set(xlim=(-0.5, len(columns) - 0.5), ylim=(height - 0.4, -0.6))

@@ -12,9 +12,10 @@ import pytest
 from llmexp.data.shards import Shards
 from llmexp.evaluate.config import EvaluationSpec
 from llmexp.evaluate.documents import HeldOut
-from llmexp.evaluate.result import finite, tracked
+from llmexp.evaluate.result import finite, summary, tracked
 from llmexp.evaluate.run import evaluate
 from llmexp.evaluate.scores import NothingToScore
+from llmexp.model.io import load, save
 from llmexp.track.progress import Interrupted, Progress
 from llmexp.track.tracker import Tracker
 
@@ -169,6 +170,32 @@ def test_shards_of_another_tokenizer_are_refused(models, shards, tmp_path):
     (copy / "heldout/header.json").write_text(json.dumps(header | {"tokenizer": "0" * 32}))
     with pytest.raises(ValueError, match="another tokenizer"):
         measure(models, tmp_path, shards=copy)
+
+
+def test_problems_without_a_chat_template_are_refused(make_model, problems, tmp_path):
+    folder = make_model(5)
+    config = json.loads((folder / "tokenizer_config.json").read_text())
+    config.pop("chat_template", None)
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    for file in folder.glob("*.jinja"):
+        file.unlink()
+    with pytest.raises(ValueError, match="chat template"):
+        measure({"base": folder}, tmp_path, problems=problems)
+
+
+def test_a_model_with_nan_weights_is_named(make_model, problems, tmp_path):
+    folder = make_model(6)
+    model, spec = load(folder)
+    model.head_weight.data.fill_(math.nan)
+    save(model, spec, folder)
+    with pytest.raises(FloatingPointError, match="the model sft is broken"):
+        measure({"sft": folder}, tmp_path, problems=problems, spec={"include_initial": False})
+
+
+def test_the_summary_is_finite_plain_data(whole):
+    told = summary(whole[0])
+    assert told["tokens"] == whole[0]["heldout"]["tokens"]
+    json.dumps(told, allow_nan=False)
 
 
 def test_a_stop_leaves_nothing_written_or_logged(models, shards, tmp_path):
