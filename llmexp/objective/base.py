@@ -7,23 +7,37 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
+
+from llmexp.model.decoder import Decoder
 
 
 class TokenBatch(Protocol):
     """What every batch has; an objective may ask for more in ``extras``."""
 
-    ids: Tensor
-    """(batch, seq) int64."""
-    targets: Tensor
-    """(batch, seq) int64: the token after each of ``ids``."""
-    mask: Tensor
-    """(batch, seq) bool: which targets count."""
-    positions: Tensor | None
-    """(batch, seq) int64, restarting in each document; None: one document a row."""
-    doc_ids: Tensor | None
-    """(batch, seq) int32: attention stays within equal ids; None: one document a row."""
-    extras: dict[str, Tensor]
+    @property
+    def ids(self) -> Tensor:
+        """(batch, seq) int64."""
+
+    @property
+    def targets(self) -> Tensor:
+        """(batch, seq) int64: the token after each of ``ids``."""
+
+    @property
+    def mask(self) -> Tensor:
+        """(batch, seq) bool: which targets count."""
+
+    @property
+    def positions(self) -> Tensor | None:
+        """(batch, seq) int64, restarting in each document; None: one document a row."""
+
+    @property
+    def doc_ids(self) -> Tensor | None:
+        """(batch, seq) int32: attention stays within equal ids; None: one document a row."""
+
+    @property
+    def extras(self) -> dict[str, Tensor]:
+        """What else an objective needs, by name; the first dimension is batch."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +61,7 @@ class Objective(ABC):
         return torch.count_nonzero(batch.mask)
 
     @abstractmethod
-    def __call__(self, model: nn.Module, batch: TokenBatch) -> Loss:
+    def __call__(self, model: Decoder, batch: TokenBatch) -> Loss:
         """The micro-batch's loss, summed over the tokens that count."""
 
     def state_dict(self) -> dict[str, Any]:

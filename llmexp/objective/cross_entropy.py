@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
+from llmexp.model.decoder import Decoder
 from llmexp.objective.base import Loss, Objective, TokenBatch
 
 LOGITS_AT_ONCE = 1 << 26
@@ -18,8 +19,8 @@ IGNORED = -100
 class CrossEntropy(Objective):
     """−log p(target) in nats, summed over the tokens that count; computed in float32."""
 
-    def __call__(self, model: nn.Module, batch: TokenBatch) -> Loss:
-        """See :class:`Objective`. ``model`` has ``hidden`` and ``head_weight`` as our decoder does."""
+    def __call__(self, model: Decoder, batch: TokenBatch) -> Loss:
+        """See :class:`Objective`."""
         hidden = model.hidden(batch.ids, positions=batch.positions, doc_ids=batch.doc_ids)
         return Loss(total=summed_cross_entropy(hidden, model.head_weight, batch.targets, batch.mask))
 

@@ -47,9 +47,8 @@ class GradientSum:
         for bucket, (flat, work) in zip(self._buckets, self._launched, strict=True):
             work.wait()
             pieces = flat.split([p.numel() for p in bucket])
-            torch._foreach_copy_(
-                [p.grad for p in bucket], [x.view_as(p) for x, p in zip(pieces, bucket, strict=True)]
-            )
+            sums = [piece.view_as(p) for piece, p in zip(pieces, bucket, strict=True)]
+            torch._foreach_copy_([p.grad for p in bucket if p.grad is not None], sums)
         self._armed, self._launched = False, []
 
     def close(self) -> None:

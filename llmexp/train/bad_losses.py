@@ -42,6 +42,10 @@ class BadStep:
     action: str
     """stop, skip or rollback."""
     documents: list[str]
+    samples: int
+    tokens: int
+    counted: int
+    """Of its global batch, so that passing it over later counts the same."""
 
 
 class BadSteps:

@@ -7,8 +7,8 @@ import math
 import time
 
 import torch
-from torch import nn
 
+from llmexp.model.decoder import Decoder
 from llmexp.track.progress import Interrupted, Task
 from llmexp.train.bad_losses import WINDOW
 from llmexp.train.config import StopWhen
@@ -119,7 +119,7 @@ class Boundary:
             run.tracker.event("stopped_early", step=position.step, best_step=position.best_step)
 
 
-def _held_out(model: nn.Module, validate: Validate) -> dict[str, float]:
+def _held_out(model: Decoder, validate: Validate) -> dict[str, float]:
     """The figures of ``model`` in evaluation mode; the mode it had is set again."""
     was_training = model.training
     model.eval()

@@ -111,7 +111,7 @@ class ConstantSpec(SchedulerSpec):
 
 @dataclass(kw_only=True)
 class WSDSpec(SchedulerSpec):
-    """Warm-up, stable, decay (Hu et al. 2024, arXiv 2404.06395): the peak until the last part of the steps."""
+    """Warm-up, stable, decay (Hu et al. 2024, arXiv 2404.06395): the peak until the last steps."""
 
     builds: ClassVar[str] = "llmexp.train.schedules:WarmupStableDecay"
 
@@ -208,6 +208,9 @@ class TrainerSpec(Spec):
     )
     val_every: int | None = setting(
         "Steps between held-out evaluations; null: only at the end.", default=None, ge=1, unit="steps"
+    )
+    val_sequences: int | None = setting(
+        "Held-out sequences (or problems) of one evaluation; null: all.", default=256, ge=1, unit="sequences"
     )
     stop_when: StopWhen | None = setting("Reason to end early; the best weights are kept.", default=None)
     patience: int = setting(

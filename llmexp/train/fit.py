@@ -8,8 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from torch import nn
-
+from llmexp.model.decoder import Decoder
 from llmexp.objective.base import Objective
 from llmexp.parallel.blocks import prepared
 from llmexp.parallel.config import ParallelSpec
@@ -54,7 +53,7 @@ class FitResult:
 
 def fit(
     *,
-    model: nn.Module,
+    model: Decoder,
     objective: Objective,
     source: Source,
     trainer: TrainerSpec,
@@ -175,7 +174,7 @@ def _total_steps(trainer: TrainerSpec, source: Source, mesh: Mesh) -> int | None
     return math.ceil(trainer.max_tokens / mesh.sum([float(own)])[0])
 
 
-def _check_equal(model: nn.Module, mesh: Mesh) -> None:
+def _check_equal(model: Decoder, mesh: Mesh) -> None:
     if mesh.size > 1 and len(set(mesh.from_each(weights_hash(model)))) > 1:
         raise RanksDiffer(
             "the ranks were given different initial weights: build the model from the same seed on each"

@@ -104,6 +104,15 @@ def parts_of(optimizer: Optimizer) -> list[Optimizer]:
     return optimizer.parts if isinstance(optimizer, Composite) else [optimizer]
 
 
+def load_parts(optimizer: Optimizer, states: list[dict[str, Any]]) -> None:
+    """Give each of :func:`parts_of` ``optimizer`` its state dict.
+
+    Through the composite, not the part: loading makes a part new group objects, and the
+    composite must hold the same ones or it would set the rates of the old.
+    """
+    optimizer.load_state_dict({"parts": states} if isinstance(optimizer, Composite) else states[0])
+
+
 def set_rate(optimizer: Optimizer, ratio: float) -> None:
     """Set every group's learning rate to ``ratio`` of its peak."""
     for group in optimizer.param_groups:

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from torch import nn
 from torch.optim import Optimizer
 
 from llmexp.config.spec import as_data
 from llmexp.data.batch import Batch
+from llmexp.model.decoder import Decoder
 from llmexp.objective.base import Objective
 from llmexp.parallel.mesh import Mesh
 from llmexp.track.progress import Progress
@@ -26,7 +26,7 @@ from llmexp.train.state import load_model_tensors, load_optimizer_tensors, model
 
 log = logging.getLogger(__name__)
 
-Validate = Callable[[nn.Module], dict[str, float]]
+Validate = Callable[[Decoder], dict[str, float]]
 """Held-out figures of the model by journal key, ``val/loss`` among them; called on every rank."""
 
 
@@ -57,7 +57,7 @@ class Compute:
 class Run:
     """Everything that the loop works with."""
 
-    model: nn.Module
+    model: Decoder
     objective: Objective
     source: Source
     optimizer: Optimizer

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from llmexp.train.errors import ResumeMistake
-from llmexp.train.optimizers import parts_of
+from llmexp.train.optimizers import load_parts, parts_of
 
 SHOWN = 6
 """Differing keys that an error names."""
@@ -63,7 +63,7 @@ def optimizer_tensors(model: nn.Module, optimizer: Optimizer) -> tuple[dict[str,
     """The optimizer's state as tensors named ``<parameter>/<key>``, and its numbers named likewise."""
     tensors: dict[str, Tensor] = {}
     numbers: dict[str, Any] = {}
-    names = {p: name for name, p in model.named_parameters()}
+    names: dict[Tensor, str] = {p: name for name, p in model.named_parameters()}
     for part in parts_of(optimizer):
         for parameter, state in part.state.items():
             for key, value in state.items():
@@ -89,11 +89,13 @@ def load_optimizer_tensors(
         parameter, _, key = name.rpartition("/")
         saved.setdefault(parameter, {})[key] = value
     names = {p: name for name, p in model.named_parameters()}
+    states = []
     for part in parts_of(optimizer):
         packed = part.state_dict()
         order = [names[p] for group in part.param_groups for p in group["params"]]
         packed["state"] = {i: saved.pop(name) for i, name in enumerate(order) if name in saved}
-        part.load_state_dict(packed)
+        states.append(packed)
+    load_parts(optimizer, states)
     if saved:
         raise ResumeMistake(
             f"{where} holds optimizer state of other parameters: {', '.join(sorted(saved)[:SHOWN])}"

@@ -9,9 +9,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from llmexp.data.batch import Batch
+from llmexp.model.decoder import Decoder
 from llmexp.nn.dropout import has_dropout, seed_dropout
 from llmexp.objective.base import Loss, Objective
 from llmexp.parallel.gradients import GradientSum
@@ -40,7 +41,7 @@ class Gradient:
 
     def __init__(
         self,
-        model: nn.Module,
+        model: Decoder,
         objective: Objective,
         mesh: Mesh,
         *,

@@ -1,0 +1,83 @@
+"""Specs of training: their mistakes, and that each is what it builds."""
+
+import inspect
+import shutil
+
+import pytest
+
+from llmexp.config.spec import settings, target
+from llmexp.parallel.config import ParallelSpec
+from llmexp.train import config
+from llmexp.train.config import MemoryOfTokens, TrainerSpec, automatic_micro_batch, check_batch, check_budget
+
+BUILDING = [
+    config.AdamWSpec,
+    config.MuonSpec,
+    config.CosineSpec,
+    config.LinearSpec,
+    config.ConstantSpec,
+    config.WSDSpec,
+]
+
+
+def paths(mistakes):
+    return [mistake.path for mistake in mistakes]
+
+
+@pytest.mark.parametrize("spec", BUILDING)
+def test_a_spec_s_fields_are_the_keywords_of_what_it_builds(spec):
+    keywords = set(inspect.signature(target(spec.builds)).parameters) - {"parameters"}
+    assert {f.name for f in settings(spec)} == keywords
+
+
+def test_one_budget_is_no_mistake():
+    for one in ({"max_steps": 5}, {"max_tokens": 5}, {"max_seconds": 5.0}):
+        assert not list(TrainerSpec(**one).check())
+
+
+@pytest.mark.parametrize("wrong", [{}, {"max_steps": 5, "max_tokens": 5}])
+def test_no_budget_or_two_are_a_mistake(wrong):
+    (mistake,) = TrainerSpec(**wrong).check()
+    assert "exactly one" in mistake.remedy
+
+
+def test_a_micro_batch_above_the_global_batch_is_a_mistake():
+    assert paths(TrainerSpec(max_steps=1, global_batch=4, micro_batch=5).check()) == ["micro_batch"]
+
+
+def test_a_resume_path_that_does_not_exist_is_a_mistake(tmp_path):
+    assert paths(TrainerSpec(max_steps=1, resume="/no/such").check()) == ["resume"]
+    assert not list(TrainerSpec(max_steps=1, resume=str(tmp_path)).check())
+
+
+def test_compiling_without_a_compiler_is_refused_and_the_package_named(monkeypatch, tmp_path):
+    spec = TrainerSpec(max_steps=1, compile=True)
+    if shutil.which("g++"):
+        assert not list(spec.check())
+    monkeypatch.setenv("PATH", str(tmp_path))
+    (mistake,) = spec.check()
+    assert mistake.path == "compile"
+    assert "g++" in mistake.remedy
+
+
+def test_a_global_batch_that_ranks_cannot_share_is_a_mistake():
+    (mistake,) = check_batch(TrainerSpec(max_steps=1, global_batch=10), ParallelSpec(dp_replicate=4))
+    assert mistake.path == "trainer.global_batch"
+    assert "8 or 12" in mistake.remedy
+
+
+def test_a_schedule_that_does_not_fit_the_budget_is_a_mistake():
+    trainer = TrainerSpec(max_tokens=1000, global_batch=10)
+    assert paths(check_budget(trainer, config.CosineSpec(warmup_steps=10), seq_len=10)) == [
+        "scheduler.warmup_steps"
+    ]
+    assert not list(check_budget(trainer, config.CosineSpec(warmup_steps=10), seq_len=5))
+
+
+@pytest.mark.parametrize(
+    "share,free_tokens,expected", [(32, 1e9, 32), (32, 100, 8), (12, 100, 6), (7, 60, 1), (8, 1, 1)]
+)
+def test_the_automatic_micro_batch_is_the_largest_even_cut_that_fits(share, free_tokens, expected):
+    memory = MemoryOfTokens(bytes_per_token=2.0, free_bytes=2.0 * free_tokens)
+    trainer = TrainerSpec(max_steps=1, global_batch=share * 2)
+    assert automatic_micro_batch(trainer, ranks=2, seq_len=10, memory=memory) == expected
