@@ -72,6 +72,7 @@ class DocstringChats(SplitSource):
     phrasings: int
     max_answer_chars: int
     n_arithmetic: int
+    arithmetic_repeats: int
     n_arithmetic_heldout: int
     sample: int
     problems: ProblemsSpec
@@ -82,9 +83,12 @@ class DocstringChats(SplitSource):
 
     def records(self) -> Iterator[Record]:
         """The arithmetic, then the docstrings."""
-        for split, count in (("train", self.n_arithmetic), ("heldout", self.n_arithmetic_heldout)):
-            for problem in problems(self.problems, split, count, self.sample):
-                yield conversation(problem, self.problems)
+        for problem in problems(self.problems, "train", self.n_arithmetic, self.sample):
+            record = conversation(problem, self.problems)
+            for copy in range(self.arithmetic_repeats):
+                yield {**record, "id": f"{record['id']}#{copy}"}
+        for problem in problems(self.problems, "heldout", self.n_arithmetic_heldout, self.sample):
+            yield conversation(problem, self.problems)
         if self.phrasings:
             for doc in public_docstrings():
                 yield from self._about(doc)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from llmexp.config.spec import Mistake, Spec, setting
+from llmexp.config.spec import MISSING, Mistake, Spec, setting
 
 KINDS = ("prose", "code", "chat", "prompt")
 """What a record can be; curation steps choose among them."""
@@ -84,7 +84,7 @@ class FileDataSpec(SplitDataSpec):
 def path_mistakes(path: str, name: str) -> Iterator[Mistake]:
     """What is wrong with a path or glob that must name something on this machine."""
     expanded = os.path.expanduser(path)
-    if os.path.exists(expanded):
+    if path == MISSING or os.path.exists(expanded):  # a missing value is told once, by what looks for those
         return
     if not glob.has_magic(expanded):
         yield Mistake(name, f"{path} does not exist", "give a file, a folder or a glob")
@@ -276,11 +276,16 @@ class DocstringChatsSpec(SplitDataSpec):
     """
 
     builds: ClassVar[str] = "llmexp.corpus.chats:DocstringChats"
-    phrasings: int = setting("Conversations a docstring, each with another question.", default=2, ge=0, le=6)
+    phrasings: int = setting("Conversations a docstring, each with another question.", default=1, ge=0, le=6)
     max_answer_chars: int = setting(
         "Longer first paragraphs are cut after a sentence.", default=240, unit="characters", ge=20
     )
     n_arithmetic: int = setting("Arithmetic demonstrations for training.", default=1000, ge=0)
+    arithmetic_repeats: int = setting(
+        "Copies of each training demonstration: a three-token answer weighs little beside a docstring.",
+        default=4,
+        ge=1,
+    )
     n_arithmetic_heldout: int = setting("Arithmetic conversations held out.", default=100, ge=0)
     sample: int = setting("Which sample of the problems; another number draws others.", default=0, ge=0)
     problems: ProblemsSpec = field(
@@ -361,6 +366,18 @@ class GopherQualitySpec(StepSpec):
             yield Mistake("max_words", f"{self.max_words} is below min_words = {self.min_words}", "raise it")
         if self.max_word_length < self.min_word_length:
             yield Mistake("max_word_length", "is below min_word_length", "raise it")
+
+
+@dataclass(kw_only=True)
+class DatatroveFilterSpec(StepSpec):
+    """A filter of datatrove, with its own thresholds."""
+
+    builds: ClassVar[str] = "llmexp.corpus.datatrove_filter:DatatroveFilter"
+    filter: str = setting(
+        "Which: Gopher's rules of repetition, FineWeb's of lines and lists, C4's (which also drops lines).",
+        default="gopher_repetition",
+        choices=("gopher_repetition", "fineweb_quality", "c4_quality"),
+    )
 
 
 @dataclass(kw_only=True)

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -18,6 +22,7 @@ from llmexp.corpus.collect import collect
 from llmexp.corpus.config import (
     CodeQualitySpec,
     CurationSpec,
+    DatatroveFilterSpec,
     EmptySpec,
     EncodingSpec,
     ExactDuplicatesSpec,
@@ -279,6 +284,19 @@ def test_code_is_removed_with_the_first_broken_rule(text: str, why: str | None) 
     assert reason(CodeQualitySpec(), text) == why
 
 
+@pytest.mark.parametrize(
+    "name, text, why",
+    [
+        ("gopher_repetition", "the same line again and again\n" * 20, "dup line frac"),
+        ("fineweb_quality", "no sentence here\n" * 20, "line punct ratio"),
+        ("c4_quality", GOOD + "{}.", "curly bracket"),
+        ("c4_quality", "Short sentence here. " * 6, None),
+    ],
+)
+def test_datatroves_filters_are_steps(name: str, text: str, why: str | None) -> None:
+    assert reason(DatatroveFilterSpec(filter=name), text) == why
+
+
 def test_other_languages_need_not_parse_as_python() -> None:
     assert reason(CodeQualitySpec(), "int main() { return 0; }", language="c") is None
     assert reason(CodeQualitySpec(), "int main() { return 0; }", id="main.c") is None
@@ -311,6 +329,49 @@ def test_the_output_is_the_same_for_any_number_of_workers(
     files = sorted(p.relative_to(tmp_path) for p in tmp_path.rglob("*") if p.is_file())
     assert files == sorted(p.relative_to(curated[0]) for p in curated[0].rglob("*") if p.is_file())
     assert all((tmp_path / f).read_bytes() == (curated[0] / f).read_bytes() for f in files)
+
+
+KILLED = """
+import sys
+from pathlib import Path
+from llmexp.corpus.config import CurationSpec, UnicodeSpec
+from llmexp.corpus.curate import curate
+
+def report(*_):
+    import multiprocessing
+    print(*(child.pid for child in multiprocessing.active_children()), flush=True)
+    import time
+    time.sleep(60)
+    return False
+
+if __name__ == "__main__":
+    spec = CurationSpec(steps={"unicode": UnicodeSpec()})
+    curate(spec, Path(sys.argv[1]), Path(sys.argv[2]), workers=2, should_stop=report)
+"""
+
+
+def test_no_worker_outlives_a_killed_parent(tmp_path: Path) -> None:
+    (tmp_path / "killed.py").write_text(KILLED)
+    source = corpus(tmp_path / "in", prose(*(f"text {i}" for i in range(2000))))
+    command = [sys.executable, str(tmp_path / "killed.py"), str(source), str(tmp_path / "out")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        workers = [int(pid) for pid in parent.stdout.readline().split()]
+        parent.kill()
+    assert len(workers) == 2
+    until = time.monotonic() + 20
+    while any(map(alive, workers)) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert not any(map(alive, workers))
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs; one that has ended and waits for its parent does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 @given(st.lists(st.lists(st.integers(0, 50) | st.integers(2**64 - 3, 2**64 - 1), max_size=30), max_size=12))

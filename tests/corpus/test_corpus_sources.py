@@ -80,7 +80,7 @@ def test_no_heldout_problem_is_trained_on_in_either_order(chats: Path, prompts: 
     }
     rehearsed = {_operands(record) for record in read_records(prompts, "train")}
     assert len(heldout) >= 200
-    assert len(demonstrated) == 1000
+    assert len(demonstrated) == 1000  # pairs of operands, whatever their order and copies
     assert heldout.isdisjoint(demonstrated | rehearsed)
 
 
@@ -102,7 +102,7 @@ def test_no_answer_about_the_library_is_on_both_sides_of_the_split(chats: Path) 
         for split in SPLITS
     ]
     assert answers[0].isdisjoint(answers[1])
-    assert len(answers[0]) > 2000
+    assert len(answers[0]) > 1500
 
 
 def test_a_known_function_is_asked_about(chats: Path) -> None:
