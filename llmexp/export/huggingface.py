@@ -55,11 +55,11 @@ def export_huggingface(
         ModelFolderError: fewer rows than tokens, or no family expresses the model.
     """
     rows = _tokenizer_size(tokenizer_folder)
-    spec = dataclasses.replace(spec, vocab_size=model.head_weight.shape[0])
-    if rows > model.head_weight.shape[0]:
+    stored_rows = model.head_weight.shape[0]
+    if rows > stored_rows:
         raise ModelFolderError(
             f"the tokenizer at {tokenizer_folder} has {rows} tokens, the model has rows for "
-            f"{spec.vocab_size}: it was trained with another tokenizer; give the one of its data"
+            f"{stored_rows}: it was trained with another tokenizer; give the one of its data"
         )
     trimmed = dataclasses.replace(spec, vocab_size=rows)
     model_type, kind = family_for(trimmed)
@@ -77,7 +77,7 @@ def export_huggingface(
     return {
         "n_params": n_params(trimmed),
         "vocab_size": rows,
-        "trimmed_rows": spec.vocab_size - rows,
+        "trimmed_rows": stored_rows - rows,
         **stored,
     }
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from llmexp.nn.attention import CAUSAL, Attention, Visibility, document_visibility
-from llmexp.nn.cache import Cache, LayerCache
+from llmexp.nn.attention import Attention
+from llmexp.nn.cache import Cache
 from llmexp.nn.dropout import Dropout
 from llmexp.nn.position import Position, Rotation
 from llmexp.nn.precision import compute_dtype
+from llmexp.nn.visibility import CAUSAL, Visibility, document_visibility
 
 
 class Block(nn.Module):
@@ -116,20 +119,9 @@ class Decoder(nn.Module):
     def new_cache(self, batch: int, max_len: int, dtype: torch.dtype | None = None) -> Cache:
         """An empty cache for ``batch`` rows of ``max_len`` tokens at most; ``dtype`` None: the weights'."""
         weight = self.embed.weight
-        layers = []
-        for block in self.blocks:
-            attention = block.attention
-            layers.append(
-                LayerCache(
-                    batch,
-                    attention.n_kv_heads,
-                    max_len,
-                    attention.head_dim,
-                    dtype=dtype or weight.dtype,
-                    device=weight.device,
-                )
-            )
-        return Cache(layers)
+        kept: dict[str, Any] = {"dtype": dtype or weight.dtype, "device": weight.device}
+        blocks = cast(list[Block], list(self.blocks))
+        return Cache([block.attention.new_cache(batch, max_len, **kept) for block in blocks])
 
     def _count(self, ids: torch.Tensor, doc_ids: torch.Tensor | None, cache: Cache | None) -> torch.Tensor:
         if doc_ids is not None:

@@ -5,51 +5,14 @@ Shapes: x (batch, seq, d_model); q (batch, n_heads, seq, head_dim); k, v (batch,
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
-
 import torch
 from torch import nn
 from torch.nn import functional as F
 
+from llmexp.nn.cache import Cache, LayerCache
 from llmexp.nn.position import Rotation, rotate
 from llmexp.nn.precision import for_products
-
-if TYPE_CHECKING:
-    from llmexp.nn.cache import Cache
-
-
-class Visibility(NamedTuple):
-    """Which keys a query may look at; computed once a forward pass and shared by all layers."""
-
-    mask: torch.Tensor | None
-    """(batch, 1, queries, keys), added to the scores: 0 where visible, else -inf; None: see ``causal``."""
-    causal: bool
-    """Queries and keys are the same tokens, and a query sees those up to itself."""
-
-
-CAUSAL = Visibility(mask=None, causal=True)
-
-
-def document_visibility(doc_ids: torch.Tensor, dtype: torch.dtype = torch.float32) -> Visibility:
-    """Each token sees the earlier ones of its own document and itself.
-
-    ``doc_ids`` (batch, seq) integers; padding is a document of its own (-1), so that no row of
-    the attention matrix is empty and nothing becomes NaN. ``dtype`` is that of the queries.
-    """
-    seq = doc_ids.shape[1]
-    same = doc_ids[:, None, :, None] == doc_ids[:, None, None, :]
-    causal = torch.ones(seq, seq, dtype=torch.bool, device=doc_ids.device).tril()
-    return additive(same & causal, dtype)
-
-
-def additive(visible: torch.Tensor, dtype: torch.dtype) -> Visibility:
-    """``visible`` (batch, 1, queries, keys) bool as numbers to add to the scores.
-
-    Given a bool mask, torch makes these numbers again in every layer, and keeps them for the
-    backward pass.
-    """
-    mask = torch.zeros(visible.shape, dtype=dtype, device=visible.device)
-    return Visibility(mask=mask.masked_fill_(~visible, float("-inf")), causal=False)
+from llmexp.nn.visibility import Visibility
 
 
 class Attention(nn.Module):
@@ -97,6 +60,10 @@ class Attention(nn.Module):
             k, v = cache.append(layer, k, v)
         mixed = attend(q, k, v, visibility, dropout=self.dropout_p if self.training else 0.0)
         return self.out(mixed.transpose(1, 2).flatten(2))
+
+    def new_cache(self, batch: int, max_len: int, *, dtype: torch.dtype, device: torch.device) -> LayerCache:
+        """What this layer keeps of ``max_len`` tokens a row for later ones: its keys and values."""
+        return LayerCache(batch, self.n_kv_heads, max_len, self.head_dim, dtype=dtype, device=device)
 
     def _heads(self, x: torch.Tensor, n_heads: int) -> torch.Tensor:
         return x.unflatten(-1, (n_heads, self.head_dim)).transpose(1, 2)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import torch
 
-from llmexp.nn.attention import Visibility, additive
+from llmexp.nn.visibility import Visibility, additive
 
 
 class LayerCache:

@@ -13,6 +13,7 @@ from llmexp.model.build import empty_decoder
 from llmexp.model.decoder import Decoder
 from llmexp.model.io import load
 from llmexp.nn import attention, position
+from llmexp.nn.visibility import Visibility
 
 LLAMA, GPT2 = "llama_grouped_scaled", "gpt2"
 
@@ -80,7 +81,7 @@ def no_output_bias(model: Decoder, patch: pytest.MonkeyPatch, folder: Path) -> D
 
 
 def look_ahead(model: Decoder, patch: pytest.MonkeyPatch, folder: Path) -> Decoder:  # noqa: ARG001
-    patch.setattr("llmexp.model.decoder.CAUSAL", attention.Visibility(mask=None, causal=False))
+    patch.setattr("llmexp.model.decoder.CAUSAL", Visibility(mask=None, causal=False))
     return model
 
 

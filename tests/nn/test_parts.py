@@ -10,12 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional as F
 
-from llmexp.nn.attention import CAUSAL, Attention, Visibility, additive, attend, document_visibility
+from llmexp.nn.attention import Attention, attend
 from llmexp.nn.cache import Cache, LayerCache
 from llmexp.nn.dropout import Dropout, hash_seed
 from llmexp.nn.feed_forward import GELU, SwiGLU
 from llmexp.nn.norm import layer_norm, rms_norm
 from llmexp.nn.position import LearnedPosition, Llama3Scaling, RotaryPosition, rotary_frequencies, rotate
+from llmexp.nn.visibility import CAUSAL, Visibility, additive, document_visibility
 
 CLOSE = {"rtol": 1e-5, "atol": 1e-5}
 

@@ -54,7 +54,7 @@ def _rope(config: ConfigReader) -> dict[str, Any]:
     scaling = dict(config.take("rope_parameters", scaling))
     theta = config.take("rope_theta", 10000.0)
     reader = ConfigReader(scaling, "config.json, rope_parameters")
-    values = {"rope_theta": float(reader.take("rope_theta", theta))}
+    values: dict[str, Any] = {"rope_theta": float(reader.take("rope_theta", theta))}
     kind = reader.take("rope_type", reader.take("type", "default"))
     reader.skip("type")
     reader.only("partial_rotary_factor", 1.0)
