@@ -1,4 +1,4 @@
-"""What can be set: groups, options with their headers, and the fields of specs, for ``llmexp config`` and the reference."""
+"""What can be set: groups, options with their headers, and the fields of specs."""
 
 from __future__ import annotations
 
@@ -69,12 +69,14 @@ def groups(loader: SpecLoader) -> list[str]:
 
 def options(loader: SpecLoader, group: str) -> list[Option]:
     """The options of a group, by name."""
-    return [option(loader, group, name) for name in loader.repository.get_group_options(group, ObjectType.CONFIG)]
+    return [
+        option(loader, group, name) for name in loader.repository.get_group_options(group, ObjectType.CONFIG)
+    ]
 
 
 def option(loader: SpecLoader, group: str, name: str) -> Option:
     """One option, its header comment read from the file that a composition would read."""
-    loaded = loader.repository.load_config(f"{group}/{name}")
+    loaded: Any = loader.repository.load_config(f"{group}/{name}")
     target = loaded.config.get("_target_", "") if isinstance(loaded.config, DictConfig) else ""
     file, text = _source(str(loaded.path), f"{group}/{name}.yaml")
     return Option(group, name, header(text), file, str(target))
@@ -107,11 +109,16 @@ def header(text: str) -> str:
 
 def fields(cls: type[Spec]) -> list[Field]:
     """The declared settings of a spec, in its order."""
-    kinds = field_types(cls)
+    kinds = field_types(cls)  # type: ignore[arg-type]
     return [
         Field(
-            field.name, _type_text(kinds[field.name]), field.metadata.get("unit", ""), _default(field), field.metadata.get("help", ""),
-            _limits(field.metadata), bool(field.metadata.get("result", True)),
+            field.name,
+            _type_text(kinds[field.name]),
+            field.metadata.get("unit", ""),
+            _default(field),
+            field.metadata.get("help", ""),
+            _limits(field.metadata),
+            bool(field.metadata.get("result", True)),
         )
         for field in settings(cls)
     ]
@@ -141,7 +148,13 @@ def _default(field: dataclasses.Field[Any]) -> str:
         return type(value).__name__
     if isinstance(value, Enum):
         return value.name
-    return REQUIRED if isinstance(value, str) and value == MISSING else value_text(value) if value != "" else '""'
+    return (
+        REQUIRED
+        if isinstance(value, str) and value == MISSING
+        else value_text(value)
+        if value != ""
+        else '""'
+    )
 
 
 def _limits(metadata: typing.Mapping[str, Any]) -> str:
@@ -153,7 +166,7 @@ def _limits(metadata: typing.Mapping[str, Any]) -> str:
 
 
 def node_settings(node: DictConfig, path: str, sources: dict[str, str]) -> Iterator[Setting]:
-    """Every field of a composed node, those of the specs in it included; ``path`` is the node's in the tree."""
+    """Every field of a composed node at ``path`` of the tree, those of the specs in it included."""
     yield from _settings(node, path, "", sources)
 
 
@@ -171,7 +184,12 @@ def _settings(node: DictConfig, path: str, prefix: str, sources: dict[str, str])
 
 def _specs_in(child: Any, key: str) -> Iterator[tuple[str, DictConfig]]:
     """The specs that a field holds: itself, or the values of its mapping or list."""
-    if not isinstance(child, (DictConfig, ListConfig)) or child._is_none() or child._is_missing() or child._is_interpolation():
+    if (
+        not isinstance(child, (DictConfig, ListConfig))
+        or child._is_none()
+        or child._is_missing()
+        or child._is_interpolation()
+    ):
         return
     if isinstance(child, DictConfig) and is_spec(child):
         yield key, child
@@ -195,10 +213,12 @@ def _value(node: DictConfig, name: str) -> str:
         return MISSING
     try:
         value = node[name]
+        if isinstance(value, (DictConfig, ListConfig)):
+            value = OmegaConf.to_container(value, resolve=True, enum_to_str=True)
     except OmegaConfBaseException:
-        value = node._get_node(name)._value()  # type: ignore[union-attr]
-    if isinstance(value, (DictConfig, ListConfig)):
-        value = OmegaConf.to_container(value, resolve=False, enum_to_str=True)
+        raw = node._get_node(name)
+        nested = isinstance(raw, (DictConfig, ListConfig)) and not raw._is_interpolation()
+        value = OmegaConf.to_container(raw, resolve=False) if nested else raw._value()  # type: ignore
     return value.name if isinstance(value, Enum) else value_text(value)
 
 

@@ -17,6 +17,7 @@ from llmexp.config.mistakes import CompositionError, UserError, nearest
 from llmexp.config.spec import MISSING, Mistake
 from llmexp.config.typed import field_types, spec_class
 from llmexp.config.validate import secret_values
+from llmexp.stage.config import RootSpec
 from llmexp.track.masking import Mask, mask_of
 
 EXAMPLES = """  llmexp config
@@ -43,7 +44,11 @@ class Asked:
 
 def main(args: list[str]) -> int:
     """List what there is, or print composed nodes."""
-    made = parser("config", "Groups, options and experiments; or composed nodes with type, unit, default and origin of each value.", EXAMPLES)
+    made = parser(
+        "config",
+        "Groups, options, experiments; or composed nodes with type, unit, default and origin of each value.",
+        EXAMPLES,
+    )
     made.add_argument("--json", action="store_true", help="as JSON, with stable keys")
     given = made.parse_intermixed_args(args)
     opened = session(given.config_dir, complete=False)
@@ -58,7 +63,9 @@ def main(args: list[str]) -> int:
 def _list(opened: Session, groups: list[str], as_json: bool) -> int:
     found = {group: catalogue.options(opened.loader, group) for group in groups}
     if as_json:
-        print_json({"groups": {group: [asdict(option) for option in options] for group, options in found.items()}})
+        print_json(
+            {"groups": {group: [asdict(option) for option in options] for group, options in found.items()}}
+        )
         return 0
     shown = console()
     for group, options in found.items():
@@ -67,7 +74,11 @@ def _list(opened: Session, groups: list[str], as_json: bool) -> int:
             row(made, [f"  {option.name}", option.header])
         shown.print(made)
         shown.print()
-    shown.print("one option in full: llmexp config GROUP=OPTION · of a stage: llmexp config experiment=NAME STAGE.GROUP", style="dim", markup=False)
+    shown.print(
+        "in full: llmexp config GROUP=OPTION · of a stage: llmexp config experiment=NAME STAGE.GROUP",
+        style="dim",
+        markup=False,
+    )
     return 0
 
 
@@ -92,16 +103,17 @@ def _composed(opened: Session, known: list[str], words: list[str], as_json: bool
 
 
 def _stage_of(opened: Session, lines: list[Line], paths: list[str]) -> list[str]:
-    """``stage=…`` for a composition that says neither a stage nor a pipeline: one that has what is asked for."""
+    """``stage=…`` where neither a stage nor a pipeline is said: one that has what is asked for."""
     if any(line.key in WHOLE for line in lines):
         return []
     firsts = [path.split(".")[0] for path in paths] + [line.key.split(".")[0] for line in lines]
     stages = catalogue.options(opened.loader, "stage")
-    having = {option.name: len(set(field_types(spec_class(option.spec))) & set(firsts)) for option in stages}
+    kinds = {option.name: set(field_types(spec_class(option.spec))) for option in stages}  # type: ignore
+    having = {name: len(kinds[name] & set(firsts)) for name in kinds}
     named = [name for name in firsts if name in having]
     if named:
         return [f"stage={named[0]}"]
-    default = str(OmegaConf.select(opened.compose([]), "stage"))
+    default = RootSpec.stage
     most = max(having.values(), default=0)
     if having.get(default, 0) or not most:
         return []
@@ -114,8 +126,13 @@ def _asked(cfg: DictConfig, lines: list[Line], paths: list[str], known: list[str
     for path in wanted:
         found = list(_nodes(cfg, path))
         if not found:
-            places = [*map(str, cfg.stages), *(f"{name}.{key}" for name in cfg.stages for key in cfg.stages[name]), *map(str, cfg)]
-            raise UserError(f"there is no '{path}' in this composition. {nearest(path, places) or 'Stages: ' + ', '.join(map(str, cfg.stages))}")
+            places = [
+                *map(str, cfg.stages),
+                *(f"{name}.{key}" for name in cfg.stages for key in cfg.stages[name]),
+                *map(str, cfg),
+            ]
+            hint = nearest(path, places) or f"Stages: {', '.join(map(str, cfg.stages))}"
+            raise UserError(f"there is no '{path}' in this composition. {hint}")
         yield from found
 
 
@@ -127,9 +144,17 @@ def _node_path(line: Line, known: list[str]) -> str:
 
 def _nodes(cfg: DictConfig, path: str) -> Iterator[Asked]:
     """Typed nodes at a path: of the root, of a stage by its name, or of every stage that has it."""
-    candidates = [(path, path), (path, f"stages.{path}"), *((f"{name}.{path}", f"stages.{name}.{path}") for name in cfg.stages)]
+    candidates = [
+        (path, path),
+        (path, f"stages.{path}"),
+        *((f"{name}.{path}", f"stages.{name}.{path}") for name in cfg.stages),
+    ]
     for shown, absolute in candidates:
-        node = OmegaConf.select(cfg, absolute, throw_on_missing=False) if not path.startswith(("hydra", "stages")) else None
+        node = (
+            OmegaConf.select(cfg, absolute, throw_on_missing=False)
+            if not path.startswith(("hydra", "stages"))
+            else None
+        )
         if isinstance(node, DictConfig) and catalogue.is_spec(node):
             yield Asked(shown, absolute, node)
 
@@ -140,9 +165,22 @@ def _node(asked: Asked, sources: dict[str, str], mask: Mask) -> dict[str, Any]:
     fields = []
     for one in catalogue.node_settings(asked.node, asked.absolute, sources):
         value, source = mask(one.value), mask(one.source)
-        fields.append({"key": one.key, "value": value, "source": source, **{k: v for k, v in asdict(one.field).items() if k != "name"}})
+        fields.append(
+            {
+                "key": one.key,
+                "value": value,
+                "source": source,
+                **{k: v for k, v in asdict(one.field).items() if k != "name"},
+            }
+        )
     chosen = sources.get(asked.absolute, "")
-    return {"path": asked.path, "spec": target, "about": catalogue.documented(target), "chosen_by": chosen, "fields": fields}
+    return {
+        "path": asked.path,
+        "spec": target,
+        "about": catalogue.documented(target),
+        "chosen_by": chosen,
+        "fields": fields,
+    }
 
 
 def _print_node(node: dict[str, Any]) -> None:
@@ -154,7 +192,15 @@ def _print_node(node: dict[str, Any]) -> None:
     for field in node["fields"]:
         kind = f"{field['type']}  {field['limits']}".strip()
         value = "??? (give it)" if field["value"] == MISSING else field["value"]
-        cells = [field["key"], value, kind, field["unit"], field["default"], field["source"], field["description"]]
+        cells = [
+            field["key"],
+            value,
+            kind,
+            field["unit"],
+            field["default"],
+            field["source"],
+            field["description"],
+        ]
         row(made, cells, style="dim" if field["source"] == "default" else "")
     shown.print(made)
     shown.print()
@@ -162,11 +208,22 @@ def _print_node(node: dict[str, Any]) -> None:
 
 def _overview(opened: Session, cfg: DictConfig, lines: list[Line], as_json: bool) -> int:
     """A whole composition: its stages, what each needs, and what each has to set."""
-    chosen = [catalogue.option(opened.loader, line.key, str(line.override.value())) for line in lines if line.key in WHOLE]
-    stages = [
+    chosen = [
+        catalogue.option(opened.loader, line.key, str(line.override.value()))
+        for line in lines
+        if line.key in WHOLE
+    ]
+    stages: list[dict[str, Any]] = [
         {
-            "name": str(name), "stage": str(entry.stage), "needs": OmegaConf.to_container(entry.needs), "overrides": [str(x) for x in entry.overrides],
-            "nodes": {str(k): str(v._target_) for k, v in cfg.stages[name].items() if isinstance(v, DictConfig) and catalogue.is_spec(v)},
+            "name": str(name),
+            "stage": str(entry.stage),
+            "needs": OmegaConf.to_container(entry.needs),
+            "overrides": [str(x) for x in entry.overrides],
+            "nodes": {
+                str(k): str(v._target_)
+                for k, v in cfg.stages[name].items()
+                if isinstance(v, DictConfig) and catalogue.is_spec(v)
+            },
         }
         for name, entry in cfg.pipeline.stages.items()
     ]
@@ -179,7 +236,10 @@ def _overview(opened: Session, cfg: DictConfig, lines: list[Line], as_json: bool
         shown.print(textwrap.indent(option.header, "  ") + "\n", markup=False)
     made = table("stage", "type", "needs", "overrides", "what it has")
     for stage in stages:
-        needs = ", ".join(f"{need} ← {', '.join(one) if isinstance(one, list) else one}" for need, one in stage["needs"].items())
+        needs = ", ".join(
+            f"{need} ← {', '.join(one) if isinstance(one, list) else one}"
+            for need, one in stage["needs"].items()
+        )
         has = ", ".join(f"{key} ({target.rpartition('.')[2]})" for key, target in stage["nodes"].items())
         row(made, [stage["name"], stage["stage"], needs, " ".join(stage["overrides"]), has])
     shown.print(made)

@@ -29,7 +29,9 @@ def main(args: list[str]) -> int:
     a, b = subject(given.a, places), subject(given.b, places)
     found = differences(a, b)
     if given.json:
-        told = {part: {key: {"a": x, "b": y} for key, (x, y) in pairs.items()} for part, pairs in found.items()}
+        told = {
+            part: {key: {"a": x, "b": y} for key, (x, y) in pairs.items()} for part, pairs in found.items()
+        }
         print_json({"a": a.label, "b": b.label, **told})
         return 0
     _print(a.label, b.label, found)
@@ -47,7 +49,9 @@ def differences(a: Subject, b: Subject) -> dict[str, Pairs]:
     if isinstance(a, Step) and isinstance(b, Step):
         return {part: _pairs(x, y) for part, (x, y) in _parts(a, b).items()}
     whole = a if isinstance(a, Pipeline) else b
-    raise UserError(f"{whole.label} is a whole run and the other is one stage of one: compare {whole.label}/STAGE with it")
+    raise UserError(
+        f"{whole.label} is a whole run and the other is one stage of one: compare {whole.label}/STAGE with it"
+    )
 
 
 def _pipelines(a: Pipeline, b: Pipeline) -> dict[str, Pairs]:
@@ -59,7 +63,12 @@ def _pipelines(a: Pipeline, b: Pipeline) -> dict[str, Pairs]:
             found["config"][name] = (x.stage if x else None, y.stage if y else None)
             continue
         # An artifact that both share was made once: nothing of it can differ.
-        if x.artifact and y.artifact and x.artifact.fingerprint == y.artifact.fingerprint and x.run_dir == y.run_dir:
+        if (
+            x.artifact
+            and y.artifact
+            and x.artifact.fingerprint == y.artifact.fingerprint
+            and x.run_dir == y.run_dir
+        ):
             continue
         for part, (left, right) in _parts(x, y).items():
             found[part] |= {f"{name}.{key}": pair for key, pair in _pairs(left, right).items()}
@@ -71,18 +80,26 @@ def _parts(a: Step, b: Step) -> dict[str, tuple[dict[str, Any], dict[str, Any]]]
     inputs = [{need: ", ".join(prints) for need, prints in step.inputs().items()} for step in (a, b)]
     results = [{**flat(step.summary()), **step.metrics()} for step in (a, b)]
     return {
-        "config": (_config(a), _config(b)), "inputs": (inputs[0], inputs[1]), "results": (results[0], results[1]),
+        "config": (_config(a), _config(b)),
+        "inputs": (inputs[0], inputs[1]),
+        "results": (results[0], results[1]),
     }
 
 
 def _config(step: Step) -> dict[str, Any]:
     data = flat(step.config())
-    return {key.removesuffix("._target_") if key != "_target_" else "stage": value for key, value in data.items()}
+    return {
+        key.removesuffix("._target_") if key != "_target_" else "stage": value for key, value in data.items()
+    }
 
 
 def _pairs(a: dict[str, Any], b: dict[str, Any]) -> Pairs:
     keys = [key for key in dict.fromkeys([*a, *b]) if key]
-    return {key: (a.get(key), b.get(key)) for key in keys if key not in a or key not in b or not _same(a[key], b[key])}
+    return {
+        key: (a.get(key), b.get(key))
+        for key in keys
+        if key not in a or key not in b or not _same(a[key], b[key])
+    }
 
 
 def _same(x: Any, y: Any) -> bool:

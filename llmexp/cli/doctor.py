@@ -21,7 +21,11 @@ MARKS = {OK: ("✓", "green"), NOTE: ("·", "dim"), WARNING: ("!", "yellow"), ER
 
 def main(args: list[str]) -> int:
     """Look at everything; exit code 1 when something essential is wrong."""
-    made = parser("doctor", "What this machine has, what is wrong with it, and the fix. Takes seconds, changes nothing.", EXAMPLES)
+    made = parser(
+        "doctor",
+        "What this machine has, what is wrong with it, and the fix. Takes seconds, changes nothing.",
+        EXAMPLES,
+    )
     made.add_argument("--json", action="store_true", help="as JSON, with stable keys")
     given = made.parse_intermixed_args(args)
     findings = list(examine(given.overrides, given.config_dir))
@@ -73,9 +77,15 @@ def _print(findings: list[Finding]) -> None:
     made.show_header = False
     for finding in findings:
         mark, style = MARKS[finding.level]
-        row(made, [mark, finding.what, finding.found, finding.fix], style=style if finding.level != OK else "")
+        row(
+            made, [mark, finding.what, finding.found, finding.fix], style=style if finding.level != OK else ""
+        )
     shown = console()
     shown.print(made)
     errors, warnings = (sum(f.level == level for f in findings) for level in (ERROR, WARNING))
-    words = "nothing is wrong" if not errors + warnings else f"{errors} essential things are wrong, {warnings} warnings"
+    words = (
+        "nothing is wrong"
+        if not errors + warnings
+        else f"{errors} essential things are wrong, {warnings} warnings"
+    )
     shown.print(f"\n{words}", style="bold")

@@ -13,7 +13,7 @@ from llmexp.store.errors import StoreError
 
 
 def fingerprints_of_runs(runs: Iterable[Path], places: Places) -> set[str]:
-    """Fingerprints of what the stages of ``runs``, and of unfinished work anywhere, make, have made or were given."""
+    """Fingerprints of what ``runs``, and unfinished work anywhere, make, have made or were given."""
     keep: set[str] = set()
     for run_dir in {folder.absolute() for folder in [*runs, *_unfinished(places)]}:
         record = PipelineRecord.read(run_dir)

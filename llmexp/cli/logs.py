@@ -23,7 +23,12 @@ EXAMPLES = """  llmexp logs last
 def main(args: list[str]) -> int:
     """Print the log; with -f until the run is over."""
     made = verb_parser("logs", "Events and metrics of a run, in the order of time.", EXAMPLES)
-    made.add_argument("run", nargs="?", default="last", help="RUN or RUN/STAGE: a folder, a name that `status` shows or a part of it, or last (default)")
+    made.add_argument(
+        "run",
+        nargs="?",
+        default="last",
+        help="RUN or RUN/STAGE: a folder, a name that `status` shows or a part of it, or last (default)",
+    )
     made.add_argument("-f", "--follow", action="store_true", help="go on until the run ends, across restarts")
     made.add_argument("--stage", help="only this stage")
     made.add_argument("-n", "--lines", type=int, metavar="N", help="only the last N lines of what is there")

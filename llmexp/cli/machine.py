@@ -1,4 +1,4 @@
-"""What this machine has for llmexp to run on: each look is one finding, with what to do where something is wrong."""
+"""What this machine has for llmexp to run on: findings, each with what to do where something is wrong."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PATIENCE = 3.0
 """Seconds that a server or a SLURM command gets to answer."""
 
 LITTLE_DISK, LITTLE_SHM, LITTLE_MEMORY = 5e9, 64e6, 4e9
-"""Bytes below which room is called short: a quickstart's outputs, data workers' tensors, a tiny model's run."""
+"""Bytes below which room is short: a quickstart's outputs, data workers' tensors, a tiny model's run."""
 
 
 @dataclass(frozen=True)
@@ -40,11 +40,18 @@ def python_and_llmexp() -> Iterator[Finding]:
     """The interpreter and this package."""
     version = platform.python_version()
     good = sys.version_info >= (3, 11)
-    yield Finding("python", OK if good else ERROR, f"{version} ({sys.executable})", "" if good else "install Python 3.11 or newer")
+    yield Finding(
+        "python",
+        OK if good else ERROR,
+        f"{version} ({sys.executable})",
+        "" if good else "install Python 3.11 or newer",
+    )
     try:
         yield Finding("llmexp", OK, importlib.metadata.version("llmexp"))
     except importlib.metadata.PackageNotFoundError:
-        yield Finding("llmexp", WARNING, "runs from a folder, is not installed", "pip install -e . in the checkout")
+        yield Finding(
+            "llmexp", WARNING, "runs from a folder, is not installed", "pip install -e . in the checkout"
+        )
 
 
 def libraries() -> Iterator[Finding]:
@@ -82,12 +89,19 @@ def devices() -> Iterator[Finding]:
     try:
         import torch
     except (ImportError, OSError) as error:
-        yield Finding("torch", ERROR, f"cannot be imported: {error}", "pip install --force-reinstall torch, for this machine's CUDA or CPU")
+        yield Finding(
+            "torch",
+            ERROR,
+            f"cannot be imported: {error}",
+            "pip install --force-reinstall torch, for this machine's CUDA or CPU",
+        )
         return
     if torch.cuda.is_available():
         for index in range(torch.cuda.device_count()):
             about = torch.cuda.get_device_properties(index)
-            yield Finding(f"cuda:{index}", OK, f"{about.name}, {size(about.total_memory)}, CUDA {torch.version.cuda}")
+            yield Finding(
+                f"cuda:{index}", OK, f"{about.name}, {size(about.total_memory)}, CUDA {torch.version.cuda}"
+            )
     elif torch.backends.mps.is_available():
         yield Finding("mps", OK, "Apple's GPU")
     elif shutil.which("nvidia-smi"):
@@ -110,12 +124,21 @@ def slurm() -> Iterator[Finding]:
         yield Finding("slurm", NOTE, "not here: runs stay on this machine")
         return
     try:
-        done = subprocess.run(["sinfo", "-h", "-o", "%P %a %D"], capture_output=True, text=True, timeout=PATIENCE, check=False)
+        done = subprocess.run(
+            ["sinfo", "-h", "-o", "%P %a %D"], capture_output=True, text=True, timeout=PATIENCE, check=False
+        )
     except subprocess.TimeoutExpired:
-        yield Finding("slurm", WARNING, f"sinfo does not answer within {PATIENCE:.0f} s", "ask whether slurmctld runs")
+        yield Finding(
+            "slurm", WARNING, f"sinfo does not answer within {PATIENCE:.0f} s", "ask whether slurmctld runs"
+        )
         return
     if done.returncode:
-        yield Finding("slurm", WARNING, f"sinfo fails: {done.stderr.strip()[:120]}", "ask whether slurmctld runs and this user may use it")
+        yield Finding(
+            "slurm",
+            WARNING,
+            f"sinfo fails: {done.stderr.strip()[:120]}",
+            "ask whether slurmctld runs and this user may use it",
+        )
         return
     partitions = sorted({line.split()[0].rstrip("*") for line in done.stdout.splitlines() if line.strip()})
     yield Finding("slurm", OK, f"partitions {', '.join(partitions) or 'none'}")
@@ -152,7 +175,12 @@ def _database(file: Path) -> Finding:
         with sqlite3.connect(f"file:{file}?mode=ro", uri=True, timeout=PATIENCE) as connection:
             runs = connection.execute("select count(*) from runs").fetchone()[0]
     except sqlite3.Error as error:
-        return Finding("mlflow", WARNING, f"{file} cannot be read: {error}", f"move {file} away; `llmexp sync` fills a new one from the run folders")
+        return Finding(
+            "mlflow",
+            WARNING,
+            f"{file} cannot be read: {error}",
+            f"move {file} away; `llmexp sync` fills a new one from the run folders",
+        )
     return Finding("mlflow", OK, f"{file}, {runs} runs")
 
 
@@ -162,7 +190,12 @@ def disks(outputs: Path, stores: list[Path]) -> Iterator[Finding]:
         yield _room(what, folder)
     for folder in stores[1:]:
         there = folder.is_dir()
-        yield Finding("store (read-only)", OK if there else WARNING, str(folder) if there else f"{folder} does not exist", "" if there else "correct paths.store")
+        yield Finding(
+            "store (read-only)",
+            OK if there else WARNING,
+            str(folder) if there else f"{folder} does not exist",
+            "" if there else "correct paths.store",
+        )
     shm = Path("/dev/shm")
     if shm.is_dir():
         total = shutil.disk_usage(shm).total
@@ -173,7 +206,9 @@ def disks(outputs: Path, stores: list[Path]) -> Iterator[Finding]:
 def _room(what: str, folder: Path) -> Finding:
     place = next(parent for parent in (folder.absolute(), *folder.absolute().parents) if parent.is_dir())
     if not os.access(place, os.W_OK):
-        return Finding(what, ERROR, f"{place} cannot be written", f"chmod, or set paths.{what} to another folder")
+        return Finding(
+            what, ERROR, f"{place} cannot be written", f"chmod, or set paths.{what} to another folder"
+        )
     free = shutil.disk_usage(place).free
     short = free < LITTLE_DISK
     fix = f"make room (`llmexp store prune --dry-run`), or set paths.{what} to another disk" if short else ""
@@ -189,7 +224,9 @@ def cores_and_memory() -> Iterator[Finding]:
     memory = psutil.virtual_memory()
     short = memory.available < LITTLE_MEMORY
     fix = "lower trainer.micro_batch, or end other programs" if short else ""
-    yield Finding("memory", WARNING if short else OK, f"{size(memory.total)}, {size(memory.available)} available", fix)
+    yield Finding(
+        "memory", WARNING if short else OK, f"{size(memory.total)}, {size(memory.available)} available", fix
+    )
 
 
 def plugins() -> Iterator[Finding]:
@@ -202,4 +239,6 @@ def plugins() -> Iterator[Finding]:
         names = [found.__name__ for found in Plugins.instance().discover(kind)]
         good = wanted in names
         fix = "" if good else "reinstall llmexp: hydra_plugins/ must be installed beside it"
-        yield Finding(f"hydra {kind.__name__.lower()}", OK if good else ERROR, ", ".join(names) or "none", fix)
+        yield Finding(
+            f"hydra {kind.__name__.lower()}", OK if good else ERROR, ", ".join(names) or "none", fix
+        )

@@ -30,8 +30,11 @@ class Places:
 def verb_parser(verb: str, about: str, examples: str) -> argparse.ArgumentParser:
     """A parser for a verb that looks at what is there: ``--outputs``, ``--store`` and ``--json``."""
     made = argparse.ArgumentParser(
-        prog=f"llmexp {verb}", description=about, epilog=f"examples:\n{examples}",
-        formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False,
+        prog=f"llmexp {verb}",
+        description=about,
+        epilog=f"examples:\n{examples}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
     add_places(made)
     made.add_argument("--json", action="store_true", help="as JSON, with stable keys")
@@ -40,8 +43,18 @@ def verb_parser(verb: str, about: str, examples: str) -> argparse.ArgumentParser
 
 def add_places(made: argparse.ArgumentParser) -> None:
     """Add the flags that say where runs and artifacts are."""
-    made.add_argument("--outputs", metavar="DIR", default=PathsSpec().outputs, help="the folder that paths.outputs named (default: %(default)s)")
-    made.add_argument("--store", metavar="DIR", action="append", help="the store that paths.store named (default: OUTPUTS/store); again for more")
+    made.add_argument(
+        "--outputs",
+        metavar="DIR",
+        default=PathsSpec().outputs,
+        help="the folder that paths.outputs named (default: %(default)s)",
+    )
+    made.add_argument(
+        "--store",
+        metavar="DIR",
+        action="append",
+        help="the store that paths.store named (default: OUTPUTS/store); again for more",
+    )
 
 
 def places_of(given: argparse.Namespace) -> Places:

@@ -31,9 +31,13 @@ BYTES_VOCABULARY = 256 + 4
 
 def main(args: list[str]) -> int:
     """Print a plan for each training stage; runs nothing, reads no data."""
-    about = "Parameters, FLOPs, memory, time and cost of each training stage. Runs nothing, reads no data, needs no tokenizer."
+    about = (
+        "Parameters, FLOPs, memory, time and cost of each training stage. Reads no data, needs no tokenizer."
+    )
     made = parser("plan", about, EXAMPLES)
-    made.add_argument("--json", action="store_true", help="the plan of the last training stage, and all under `stages`")
+    made.add_argument(
+        "--json", action="store_true", help="the plan of the last training stage, and all under `stages`"
+    )
     given = made.parse_intermixed_args(args)
     composition, _ = compose(given.overrides, given.config_dir)
     plans = stage_plans(composition)
@@ -53,9 +57,13 @@ def stage_plans(composition: Composition) -> dict[str, Plan]:
     Raises:
         UserError: no stage trains, or a model or its vocabulary is not known before the run.
     """
-    training = {name: node for name, node in composition.nodes.items() if isinstance(node.spec, TrainingStage)}
+    training = {
+        name: node for name, node in composition.nodes.items() if isinstance(node.spec, TrainingStage)
+    }
     if not training:
-        raise UserError(f"no stage of this composition trains ({', '.join(composition.nodes)}): there is nothing to plan")
+        raise UserError(
+            f"no stage of this composition trains ({', '.join(composition.nodes)}): there is nothing to plan"
+        )
     return {name: _plan(node, composition) for name, node in training.items()}
 
 
@@ -64,8 +72,13 @@ def _plan(node: Node, composition: Composition) -> Plan:
     assert isinstance(spec, TrainingStage)
     launcher = composition.root.launcher
     found = plan(
-        _model(node, composition), loader=_loader(spec), trainer=spec.trainer, optimizer=spec.optimizer, parallel=spec.parallel,
-        hardware=composition.root.hardware, world_size=launcher.gpus_per_node if isinstance(launcher, ProcessesSpec) else None,
+        _model(node, composition),
+        loader=_loader(spec),
+        trainer=spec.trainer,
+        optimizer=spec.optimizer,
+        parallel=spec.parallel,
+        hardware=composition.root.hardware,
+        world_size=launcher.gpus_per_node if isinstance(launcher, ProcessesSpec) else None,
     )
     if isinstance(spec, Grpo):
         notes = [*found.notes, "time: generating the completions, and the tokens of prompts, are left out"]
@@ -76,14 +89,21 @@ def _plan(node: Node, composition: Composition) -> Plan:
 def _loader(spec: TrainingStage) -> LoaderSpec:
     """The view of the data; a policy learns from completions of at most so many tokens."""
     loader = getattr(spec, "loader", None)
-    return loader if isinstance(loader, LoaderSpec) else LoaderSpec(seq_len=spec.rollout.max_new_tokens)  # type: ignore[attr-defined]
+    if isinstance(loader, LoaderSpec):
+        return loader
+    assert isinstance(spec, Grpo)
+    return LoaderSpec(seq_len=spec.rollout.max_new_tokens)
 
 
 def _model(node: Node, composition: Composition) -> ModelSpec:
     """The decoder that a stage trains: its own, that of the stage it needs, or of a folder that was given."""
     own = getattr(node.spec, "model", None)
     if isinstance(own, ModelSpec):
-        return own if own.vocab_size is not None else dataclasses.replace(own, vocab_size=_vocabulary(node, composition))
+        return (
+            own
+            if own.vocab_size is not None
+            else dataclasses.replace(own, vocab_size=_vocabulary(node, composition))
+        )
     source = node.needs.get("model")
     if isinstance(source, str) and "model" not in node.spec.inputs:
         return _model(composition.nodes[source], composition)
@@ -95,9 +115,14 @@ def _vocabulary(node: Node, composition: Composition) -> int:
     source = node.needs.get("tokenizer")
     spec = composition.nodes[source].spec if isinstance(source, str) and source in composition.nodes else None
     tokenizer = spec.tokenizer if isinstance(spec, TrainTokenizer) else None
-    size_wanted = BYTES_VOCABULARY if isinstance(tokenizer, BytesSpec) else getattr(tokenizer, "vocab_size", None)
+    size_wanted = (
+        BYTES_VOCABULARY if isinstance(tokenizer, BytesSpec) else getattr(tokenizer, "vocab_size", None)
+    )
     if size_wanted is None:
-        raise UserError(f"the vocabulary of stage '{node.name}' is not known before its tokenizer is there: set model.vocab_size=N")
+        raise UserError(
+            f"the vocabulary of stage '{node.name}' is not known before its tokenizer is there: "
+            "set model.vocab_size=N"
+        )
     return int(size_wanted)
 
 
@@ -112,7 +137,11 @@ def _given_model(stage: str, reference: str, composition: Composition) -> ModelS
         paths = composition.root.paths
         found = subject(reference, Places(Path(paths.outputs), Store([Path(root) for root in paths.store])))
         if isinstance(found, Pipeline):
-            models = [step.artifact for step in found.steps.values() if step.artifact and step.artifact.kind == "model"]
+            models = [
+                step.artifact
+                for step in found.steps.values()
+                if step.artifact and step.artifact.kind == "model"
+            ]
             artifact = models[-1] if models else None
         else:
             artifact = found.artifact
@@ -149,15 +178,27 @@ def _rows(found: Plan) -> list[tuple[str, str, str]]:
         *((f"  {part}", size(count), "") for part, count in found.memory_bytes["parts"].items()),
         ("steps", "unknown" if found.steps is None else f"{found.steps:,}", ""),
         ("step", _or_unknown(found.step_seconds, lambda s: f"{s:.3g} s"), ""),
-        ("tokens/s per device", _or_unknown(found.tokens_per_second_per_device, short), _or_unknown(found.mfu, lambda m: f"MFU {m:.0%}")),
+        (
+            "tokens/s per device",
+            _or_unknown(found.tokens_per_second_per_device, short),
+            _or_unknown(found.mfu, lambda m: f"MFU {m:.0%}"),
+        ),
         ("device-hours", _or_unknown(found.device_hours, lambda h: f"{h:,.4g}"), _wall(found)),
-        ("cost", _or_unknown(found.cost["amount"], lambda amount: f"{amount:,.2f} {found.cost['currency']}"), ""),
+        (
+            "cost",
+            _or_unknown(found.cost["amount"], lambda amount: f"{amount:,.2f} {found.cost['currency']}"),
+            "",
+        ),
     ]
     return rows
 
 
 def _wall(found: Plan) -> str:
-    return "" if found.device_hours is None else f"{clock(found.device_hours * 3600 / found.devices)} of wall time"
+    return (
+        ""
+        if found.device_hours is None
+        else f"{clock(found.device_hours * 3600 / found.devices)} of wall time"
+    )
 
 
 def _or_unknown(value: Any, text: Any) -> str:

@@ -16,18 +16,28 @@ from llmexp.config.spec import Spec, settings
 from llmexp.config.typed import field_types, spec_class
 from llmexp.stage.config import StageSpec
 
-NOTE = "<!-- Written by `python -m llmexp.cli.reference docs/reference` from the specs: edit those, not this page. -->"
+NOTE = "<!-- Written from the specs by `python -m llmexp.cli.reference docs/reference`: edit those. -->"
 
 
 def main(args: list[str]) -> int:
     """Write, or with ``--check`` compare, every page."""
-    made = argparse.ArgumentParser(prog="python -m llmexp.cli.reference", description="Write one reference page a group.", allow_abbrev=False)
+    made = argparse.ArgumentParser(
+        prog="python -m llmexp.cli.reference",
+        description="Write one reference page a group.",
+        allow_abbrev=False,
+    )
     made.add_argument("folder", type=Path, help="where the pages go: docs/reference")
-    made.add_argument("--check", action="store_true", help="write nothing; exit code 1 when a page is out of date")
+    made.add_argument(
+        "--check", action="store_true", help="write nothing; exit code 1 when a page is out of date"
+    )
     given = made.parse_args(args)
     pages = all_pages()
     stale = [name for name, text in pages.items() if _read(given.folder / name) != text]
-    surplus = sorted({path.name for path in given.folder.glob("*.md")} - set(pages)) if given.folder.is_dir() else []
+    surplus = (
+        sorted({path.name for path in given.folder.glob("*.md")} - set(pages))
+        if given.folder.is_dir()
+        else []
+    )
     if given.check:
         sys.stdout.writelines(f"{given.folder / name} is out of date\n" for name in [*stale, *surplus])
         return 1 if stale or surplus else 0
@@ -49,7 +59,8 @@ def all_pages() -> dict[str, str]:
     loader = session([], complete=False).loader
     groups = catalogue.groups(loader)
     pages = {f"{group}.md": group_page(loader, group, groups) for group in groups}
-    root = spec_class(str(loader.repository.load_config(ROOT).config["_target_"]))
+    loaded: Any = loader.repository.load_config(ROOT)
+    root = spec_class(str(loaded.config["_target_"]))
     pages["root.md"] = _joined([f"# The root\n\n{_sentence(root)}", *_specs([root], [*groups, "stages"])])
     pages["README.md"] = _index(loader, groups)
     return pages
@@ -61,15 +72,25 @@ def group_page(loader: SpecLoader, group: str, groups: list[str]) -> str:
     rows = []
     for option in options:
         spec = option.spec.rpartition(".")[2]
-        rows.append([f"`{option.name}`", _plain(option.header).replace("\n", "<br>"), f"[`{spec}`](#{spec.lower()})"])
+        rows.append(
+            [f"`{option.name}`", _plain(option.header).replace("\n", "<br>"), f"[`{spec}`](#{spec.lower()})"]
+        )
     classes = list(dict.fromkeys(spec_class(option.spec) for option in options if option.spec))
-    top = f"# `{group}`\n\nChosen with `{group}=OPTION`; `llmexp config {group}=OPTION` shows an option's values."
+    how = f"Chosen with `{group}=OPTION`; `llmexp config {group}=OPTION` shows an option's values."
+    top = f"# `{group}`\n\n{how}"
     return _joined([top, _table(["option", "what it is", "spec"], rows), *_specs(classes, groups)])
 
 
 def _index(loader: SpecLoader, groups: list[str]) -> str:
-    rows = [[f"[`{group}`]({group}.md)", ", ".join(f"`{option.name}`" for option in catalogue.options(loader, group))] for group in groups]
-    top = "# Reference\n\nEvery group of the configuration, its options, and every value that can be set. What holds for a whole pipeline: [root](root.md)."
+    rows = [
+        [
+            f"[`{group}`]({group}.md)",
+            ", ".join(f"`{option.name}`" for option in catalogue.options(loader, group)),
+        ]
+        for group in groups
+    ]
+    about = "Every group of the configuration, its options, and every value that can be set."
+    top = f"# Reference\n\n{about} What holds for a whole pipeline: [root](root.md)."
     return _joined([top, _table(["group", "options"], rows)])
 
 
@@ -87,13 +108,18 @@ def _specs(classes: list[type[Spec]], groups: list[str]) -> list[str]:
 
 def _held(cls: type[Spec], groups: list[str]) -> list[type[Spec]]:
     """The specs that fields of ``cls`` may hold; a field with a group's name takes that group's options."""
-    kinds = field_types(cls)
+    kinds = field_types(cls)  # type: ignore[arg-type]
     found: list[type[Spec]] = []
     for field in settings(cls):
         if field.name not in groups:
             candidates = [kinds[field.name], *typing.get_args(kinds[field.name])]
             bases = [one for one in candidates if isinstance(one, type) and issubclass(one, Spec)]
-            found += [one for base in bases for one in (base, *_below(base)) if one.builds or not base.__subclasses__()]
+            found += [
+                one
+                for base in bases
+                for one in (base, *_below(base))
+                if one.builds or not base.__subclasses__()
+            ]
     return found
 
 
@@ -104,22 +130,38 @@ def _below(cls: type[Spec]) -> list[type[Spec]]:
 
 def _section(cls: type[Spec]) -> str:
     rows = [_row(field) for field in catalogue.fields(cls)]
-    body = _table(["field", "type", "unit", "default", "allowed", "result", "what it is"], rows) if rows else "No settings."
-    return f"## {cls.__name__}\n\n`_target_: {cls.__module__}.{cls.__qualname__}`\n\n{_sentence(cls)}{_needs(cls)}\n\n{body}"
+    body = (
+        _table(["field", "type", "unit", "default", "allowed", "result", "what it is"], rows)
+        if rows
+        else "No settings."
+    )
+    about = f"`_target_: {cls.__module__}.{cls.__qualname__}`\n\n{_sentence(cls)}{_needs(cls)}"
+    return f"## {cls.__name__}\n\n{about}\n\n{body}"
 
 
 def _needs(cls: type[Spec]) -> str:
     """What a stage takes and makes."""
     if not issubclass(cls, StageSpec):
         return ""
-    needs = [f"`{name}` ({need.kind}{', several' * need.many}{', optional' * need.optional})" for name, need in cls.needs.items()]
+    needs = [
+        f"`{name}` ({need.kind}{', several' * need.many}{', optional' * need.optional})"
+        for name, need in cls.needs.items()
+    ]
     return f"\n\nNeeds: {', '.join(needs) or 'nothing'}. Makes: {cls.makes}."
 
 
 def _row(field: catalogue.Field) -> list[str]:
     default = f"**{field.default}**" if field.default == catalogue.REQUIRED else f"`{field.default}`"
     result = "yes" if field.changes_result else "no"
-    return [f"`{field.name}`", f"`{field.type}`", field.unit, default, field.limits, result, _plain(field.description)]
+    return [
+        f"`{field.name}`",
+        f"`{field.type}`",
+        field.unit,
+        default,
+        field.limits,
+        result,
+        _plain(field.description),
+    ]
 
 
 def _sentence(cls: type[Any]) -> str:

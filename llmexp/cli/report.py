@@ -14,8 +14,17 @@ EXAMPLES = """  llmexp report
 
 def main(args: list[str]) -> int:
     """Write the report and print its path."""
-    made = verb_parser("report", "Write the report of a run again from its folder and artifacts, and print its path.", EXAMPLES)
-    made.add_argument("run", nargs="?", default="last", help="a folder, a name that `status` shows or a part of it, or last (default)")
+    made = verb_parser(
+        "report",
+        "Write the report of a run again from its folder and artifacts, and print its path.",
+        EXAMPLES,
+    )
+    made.add_argument(
+        "run",
+        nargs="?",
+        default="last",
+        help="a folder, a name that `status` shows or a part of it, or last (default)",
+    )
     made.add_argument("--open", action="store_true", help="open it in the browser")
     given = made.parse_args(args)
     places = places_of(given)
@@ -28,7 +37,9 @@ def main(args: list[str]) -> int:
     else:
         sys.stdout.write(f"{path}\n")
     if given.open and not _opened(path.absolute().as_uri()):
-        sys.stderr.write("no browser can be opened here; copy the file to a machine that has one: it is one self-contained page\n")
+        sys.stderr.write(
+            "no browser can be opened here: copy the file, one self-contained page, to where one is\n"
+        )
     return 0
 
 

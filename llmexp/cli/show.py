@@ -20,14 +20,23 @@ EXAMPLES = """  llmexp show last
   llmexp show 3f9a2c
   llmexp show outputs/store/model/3f9a2c… --json"""
 
-FILES = 40
-"""Files that are listed one by one."""
+FILES, FIGURES = 40, 12
+"""Files of an artifact, and figures of each stage of a run, that are listed."""
 
 
 def main(args: list[str]) -> int:
     """Print a run, a stage of one, or an artifact."""
-    made = verb_parser("show", "Configuration, inputs, lineage, figures and files of a run, a stage of one, or an artifact.", EXAMPLES)
-    made.add_argument("reference", nargs="?", default="last", help="a run (last, a name or a part of it, a folder), RUN/STAGE, or an artifact (fingerprint, start of one, folder)")
+    made = verb_parser(
+        "show",
+        "Configuration, inputs, lineage, figures and files of a run, a stage of one, or an artifact.",
+        EXAMPLES,
+    )
+    made.add_argument(
+        "reference",
+        nargs="?",
+        default="last",
+        help="a run (last, part of a name, folder), RUN/STAGE, or an artifact (start of a fingerprint, folder)",
+    )
     given = made.parse_args(args)
     places = places_of(given)
     found = subject(given.reference, places)
@@ -47,11 +56,19 @@ def _run_data(run: Pipeline) -> dict[str, Any]:
     for stage in state["stages"]:
         step = run.steps[stage["name"]]
         stage |= {
-            "artifact": str(step.artifact.path) if step.artifact else "", "kind": step.link.kind if step.link else "",
-            "needs": step.link.needs if step.link else {}, "summary": step.summary(),
+            "artifact": str(step.artifact.path) if step.artifact else "",
+            "kind": step.link.kind if step.link else "",
+            "needs": step.link.needs if step.link else {},
+            "summary": step.summary(),
         }
     files = sorted(str(path.relative_to(run.run_dir)) for path in run.run_dir.iterdir() if path.is_file())
-    return {"what": "run", **state, "overrides": run.record.overrides, "tracking": _tracking(run.run_dir), "files": files}
+    return {
+        "what": "run",
+        **state,
+        "overrides": run.record.overrides,
+        "tracking": _tracking(run.run_dir),
+        "files": files,
+    }
 
 
 def _step_data(step: Step, places: Places) -> dict[str, Any]:
@@ -61,14 +78,26 @@ def _step_data(step: Step, places: Places) -> dict[str, Any]:
     fingerprint = artifact.fingerprint if artifact else link.fingerprint if link else ""
     made_from = {need: list(lineage(prints, known)) for need, prints in step.inputs().items()}
     return {
-        "what": "artifact" if link is None else "stage", "label": step.label, "stage": step.stage,
-        "state": link.status if link else "done", "cached": link.cached if link else False,
-        "kind": artifact.kind if artifact else link.kind if link else "", "fingerprint": fingerprint,
-        "path": str(artifact.path) if artifact else "", "run_dir": str(step.run_dir or ""),
-        "run_id": artifact.manifest.run_id if artifact else "", "created": artifact.manifest.created if artifact else "",
-        "code_version": artifact.manifest.code_version if artifact else "", "bytes": artifact.manifest.bytes if artifact else 0,
-        "config": step.config(), "inputs": step.inputs(), "lineage": made_from, "summary": step.summary(),
-        "metrics": step.metrics(), "files": artifact.manifest.files if artifact else {}, "error": link.error if link else "",
+        "what": "artifact" if link is None else "stage",
+        "label": step.label,
+        "stage": step.stage,
+        "state": link.status if link else "done",
+        "cached": link.cached if link else False,
+        "kind": artifact.kind if artifact else link.kind if link else "",
+        "fingerprint": fingerprint,
+        "path": str(artifact.path) if artifact else "",
+        "run_dir": str(step.run_dir or ""),
+        "run_id": artifact.manifest.run_id if artifact else "",
+        "created": artifact.manifest.created if artifact else "",
+        "code_version": artifact.manifest.code_version if artifact else "",
+        "bytes": artifact.manifest.bytes if artifact else 0,
+        "config": step.config(),
+        "inputs": step.inputs(),
+        "lineage": made_from,
+        "summary": step.summary(),
+        "metrics": step.metrics(),
+        "files": artifact.manifest.files if artifact else {},
+        "error": link.error if link else "",
         "tracking": _tracking(step.run_dir) if step.run_dir else {},
     }
 
@@ -84,25 +113,77 @@ def _tracking(run_dir: Path) -> dict[str, Any]:
 
 
 def _print_run(data: dict[str, Any]) -> None:
+    run = data["run"]
     shown = console()
     began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(data["created"]))
-    _facts(shown, data["run"], {"state": data["state"], "begun": began, "command": data["command"], "folder": data["path"], **_ids(data["tracking"])})
+    _facts(
+        shown,
+        data["run"],
+        {
+            "state": data["state"],
+            "begun": began,
+            "command": data["command"],
+            "folder": data["path"],
+            **_ids(data["tracking"]),
+        },
+    )
     made = table("stage", "type", "state", "artifact", "folder")
     for stage in data["stages"]:
         state = f"{stage['state']}, cached" if stage["cached"] else stage["state"]
-        row(made, [stage["name"], stage["stage"], state, f"{stage['kind']}/{stage['fingerprint'][:12]}", stage["artifact"] or stage["run_dir"]])
+        row(
+            made,
+            [
+                stage["name"],
+                stage["stage"],
+                state,
+                f"{stage['kind']}/{stage['fingerprint'][:12]}",
+                stage["artifact"] or stage["run_dir"],
+            ],
+        )
     shown.print()
     shown.print(made)
     for stage in data["stages"]:
-        _pairs(shown, f"{stage['name']}: figures", flat(stage["summary"]))
-    shown.print(f"\nmore: llmexp show {data['run']}/STAGE · llmexp logs {data['run']} · llmexp report {data['run']}", style="dim", markup=False)
+        figures = flat(stage["summary"])
+        _pairs(shown, f"{stage['name']}: figures", dict(list(figures.items())[:FIGURES]))
+        if len(figures) > FIGURES:
+            shown.print(
+                f"  … and {len(figures) - FIGURES} more: llmexp show {data['run']}/{stage['name']}",
+                style="dim",
+                markup=False,
+            )
+    shown.print(
+        "\nmore: "
+        + " · ".join(f"llmexp {verb}" for verb in (f"show {run}/STAGE", f"logs {run}", f"report {run}")),
+        style="dim",
+        markup=False,
+    )
 
 
 def _print_step(data: dict[str, Any]) -> None:
     shown = console()
-    facts = {key: data[key] for key in ("kind", "fingerprint", "stage", "state", "created", "run_id", "path", "run_dir", "code_version", "error")}
-    _facts(shown, data["label"], {**facts, "size": size(data["bytes"]) if data["bytes"] else "", **_ids(data["tracking"])})
-    _pairs(shown, "configuration", {k: v for k, v in flat(data["config"]).items() if not k.endswith("_target_")})
+    facts = {
+        key: data[key]
+        for key in (
+            "kind",
+            "fingerprint",
+            "stage",
+            "state",
+            "created",
+            "run_id",
+            "path",
+            "run_dir",
+            "code_version",
+            "error",
+        )
+    }
+    _facts(
+        shown,
+        data["label"],
+        {**facts, "size": size(data["bytes"]) if data["bytes"] else "", **_ids(data["tracking"])},
+    )
+    _pairs(
+        shown, "configuration", {k: v for k, v in flat(data["config"]).items() if not k.endswith("_target_")}
+    )
     _pairs(shown, "figures", flat(data["summary"]))
     _pairs(shown, "last metrics", data["metrics"])
     if data["lineage"]:
@@ -153,7 +234,11 @@ def _tree(inputs: dict[str, list[dict[str, Any]]], into: Tree | None = None) -> 
     made = into if into is not None else RichTree("", hide_root=True)
     for need, artifacts in inputs.items():
         for one in artifacts:
-            what = f"{one['kind']}/{one['fingerprint'][:12]}" if one["kind"] else f"{one['fingerprint'][:12]} (not in this store)"
+            what = (
+                f"{one['kind']}/{one['fingerprint'][:12]}"
+                if one["kind"]
+                else f"{one['fingerprint'][:12]} (not in this store)"
+            )
             about = f"  by {one['stage']}, run {one['run_id']}" if one["stage"] else ""
             _tree(one["inputs"], made.add(Text(f"{need}: {what}{about}")))
     return made

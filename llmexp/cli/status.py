@@ -21,7 +21,14 @@ EXAMPLES = """  llmexp status
 SHOWN = 10
 """Runs that are shown without --all."""
 
-COLOURS = {"done": "green", "running": "cyan", "failed": "red", "KILLED": "red", "interrupted": "yellow", "waiting": "dim"}
+COLOURS = {
+    "done": "green",
+    "running": "cyan",
+    "failed": "red",
+    "KILLED": "red",
+    "interrupted": "yellow",
+    "waiting": "dim",
+}
 
 
 def main(args: list[str]) -> int:
@@ -37,7 +44,9 @@ def main(args: list[str]) -> int:
         print_json({"runs": [state.as_json() for state in states], "earlier": len(runs) - len(chosen)})
         return 0
     if not states:
-        console().print(f"no runs in {places.runs} yet. Start one: llmexp experiment=quickstart", markup=False)
+        console().print(
+            f"no runs in {places.runs} yet. Start one: llmexp experiment=quickstart", markup=False
+        )
         return 0
     _print(states, len(runs) - len(chosen))
     return 0
@@ -47,13 +56,19 @@ def _print(states: list[RunState], earlier: int) -> None:
     made = table("run / stage", "state", "step>", "loss>", "tokens/s>", "time>", "left>", "")
     for state in states:
         made.add_section()
-        row(made, [state.run, _coloured(state.state), "", "", "", _clock(state.seconds), "", _ago(state.created)], style="bold")
+        row(
+            made,
+            [state.run, _coloured(state.state), "", "", "", _clock(state.seconds), "", _ago(state.created)],
+            style="bold",
+        )
         for stage in state.stages:
             row(made, _cells(stage))
     shown = console()
     shown.print(made)
     if earlier:
-        shown.print(f"{earlier} earlier {'run' if earlier == 1 else 'runs'}: llmexp status --all", style="dim")
+        shown.print(
+            f"{earlier} earlier {'run' if earlier == 1 else 'runs'}: llmexp status --all", style="dim"
+        )
 
 
 def _cells(stage: StageState) -> list[Any]:
@@ -62,7 +77,16 @@ def _cells(stage: StageState) -> list[Any]:
     speed = "" if stage.tokens_per_second is None else short(stage.tokens_per_second)
     word = "cached" if stage.cached else stage.stage if stage.stage != stage.name else ""
     left = _clock(stage.seconds_left)
-    return ["  " + stage.name, _coloured(stage.state), stage.step, loss, speed, _clock(stage.seconds), left, _first_line(stage.error) or word]
+    return [
+        "  " + stage.name,
+        _coloured(stage.state),
+        stage.step,
+        loss,
+        speed,
+        _clock(stage.seconds),
+        left,
+        _first_line(stage.error) or word,
+    ]
 
 
 def _coloured(state: str) -> Text:

@@ -32,15 +32,20 @@ def main(args: list[str]) -> int:
         from llmexp.cli import show
 
         stores = [part for root in given.store or () for part in ("--store", root)]
-        return show.main([given.reference, "--outputs", given.outputs, *stores, *(["--json"] if given.json else [])])
+        return show.main(
+            [given.reference, "--outputs", given.outputs, *stores, *(["--json"] if given.json else [])]
+        )
     action = {"list": _list, "verify": _verify, "prune": _prune}[given.what]
     return action(given, places_of(given))
 
 
 def _parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
-        prog="llmexp store", description="Artifacts: what is there, whether it is whole, what can go.",
-        epilog=f"examples:\n{EXAMPLES}", formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False,
+        prog="llmexp store",
+        description="Artifacts: what is there, whether it is whole, what can go.",
+        epilog=f"examples:\n{EXAMPLES}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
     verbs = made.add_subparsers(dest="what", required=True, metavar="list|show|verify|prune")
     listed = verbs.add_parser("list", help="all artifacts, or those of a kind")
@@ -48,10 +53,24 @@ def _parser() -> argparse.ArgumentParser:
     shown = verbs.add_parser("show", help="everything about one artifact")
     shown.add_argument("reference", help="fingerprint, start of one, or folder")
     verified = verbs.add_parser("verify", help="read every file again and compare it with the manifest")
-    verified.add_argument("reference", nargs="?", help="fingerprint, start of one, or folder; without it, all artifacts")
-    verified.add_argument("--rebuild", action="store_true", help="move what is damaged aside, so that the next run builds it again")
-    pruned = verbs.add_parser("prune", help="remove what no run depends on; a run is kept by keeping its folder")
-    pruned.add_argument("--keep", metavar="RUN", action="append", default=[], help="also keep what this run elsewhere depends on (its folder)")
+    verified.add_argument(
+        "reference", nargs="?", help="fingerprint, start of one, or folder; without it, all artifacts"
+    )
+    verified.add_argument(
+        "--rebuild",
+        action="store_true",
+        help="move what is damaged aside, so that the next run builds it again",
+    )
+    pruned = verbs.add_parser(
+        "prune", help="remove what no run depends on; a run is kept by keeping its folder"
+    )
+    pruned.add_argument(
+        "--keep",
+        metavar="RUN",
+        action="append",
+        default=[],
+        help="also keep what this run elsewhere depends on (its folder)",
+    )
     pruned.add_argument("--dry-run", action="store_true", help="only say what would go")
     pruned.add_argument("--yes", "-y", action="store_true", help="do not ask")
     for one in (listed, shown, verified, pruned):
@@ -63,7 +82,8 @@ def _parser() -> argparse.ArgumentParser:
 def _list(given: argparse.Namespace, places: Places) -> int:
     kinds = places.store.kinds()
     if given.kind is not None and given.kind not in kinds:
-        raise UserError(f"there is no artifact of kind '{given.kind}'. Kinds here: {', '.join(kinds) or 'none, the store is empty'}")
+        there = ", ".join(kinds) or "none, the store is empty"
+        raise UserError(f"there is no artifact of kind '{given.kind}'. Kinds here: {there}")
     found = [a for a in places.store.list() if given.kind in (None, a.kind)]
     found.sort(key=lambda a: (a.kind, a.manifest.created))
     broken = [damage for damage in places.store.broken() if given.kind in (None, damage.kind)]
@@ -72,26 +92,56 @@ def _list(given: argparse.Namespace, places: Places) -> int:
         return 0
     made = table("kind", "fingerprint", "stage", "size>", "created", "run")
     for a in found:
-        row(made, [a.kind, a.fingerprint[:12], a.manifest.stage, size(a.manifest.bytes), a.manifest.created[:16].replace("T", " "), a.manifest.run_id])
+        row(
+            made,
+            [
+                a.kind,
+                a.fingerprint[:12],
+                a.manifest.stage,
+                size(a.manifest.bytes),
+                a.manifest.created[:16].replace("T", " "),
+                a.manifest.run_id,
+            ],
+        )
     for damage in broken:
-        row(made, [damage.kind, damage.fingerprint[:12], "", "", "", f"damaged: {damage.file} {damage.problem}"], style="red")
+        row(
+            made,
+            [damage.kind, damage.fingerprint[:12], "", "", "", f"damaged: {damage.file} {damage.problem}"],
+            style="red",
+        )
     shown = console()
     shown.print(made)
-    shown.print(f"{len(found)} artifacts, {size(sum(a.manifest.bytes for a in found))}, in {places.store.root}", style="dim", markup=False)
+    shown.print(
+        f"{len(found)} artifacts, {size(sum(a.manifest.bytes for a in found))}, in {places.store.root}",
+        style="dim",
+        markup=False,
+    )
     return 0
 
 
 def _about(artifact: Artifact) -> dict[str, Any]:
     manifest = artifact.manifest
     return {
-        "kind": artifact.kind, "fingerprint": artifact.fingerprint, "stage": manifest.stage, "path": str(artifact.path),
-        "bytes": manifest.bytes, "created": manifest.created, "run_id": manifest.run_id, "inputs": manifest.inputs,
+        "kind": artifact.kind,
+        "fingerprint": artifact.fingerprint,
+        "stage": manifest.stage,
+        "path": str(artifact.path),
+        "bytes": manifest.bytes,
+        "created": manifest.created,
+        "run_id": manifest.run_id,
+        "inputs": manifest.inputs,
         "summary": manifest.summary,
     }
 
 
 def _damage(damage: Damaged) -> dict[str, Any]:
-    return {"kind": damage.kind, "fingerprint": damage.fingerprint, "path": str(damage.path), "file": damage.file, "problem": damage.problem}
+    return {
+        "kind": damage.kind,
+        "fingerprint": damage.fingerprint,
+        "path": str(damage.path),
+        "file": damage.file,
+        "problem": damage.problem,
+    }
 
 
 def _verify(given: argparse.Namespace, places: Places) -> int:
@@ -104,10 +154,16 @@ def _verify(given: argparse.Namespace, places: Places) -> int:
             found[one.path] = damages
     rebuilt = {path: _rebuild(damages[0], places) for path, damages in found.items()} if given.rebuild else {}
     if given.json:
-        print_json({
-            "verified": len(chosen), "damaged": [_damage(d) for damages in found.values() for d in damages],
-            "discarded": [{"path": str(path), "aside": aside, "command": command} for path, (aside, command) in rebuilt.items()],
-        })
+        print_json(
+            {
+                "verified": len(chosen),
+                "damaged": [_damage(d) for damages in found.values() for d in damages],
+                "discarded": [
+                    {"path": str(path), "aside": aside, "command": command}
+                    for path, (aside, command) in rebuilt.items()
+                ],
+            }
+        )
         return 1 if found and not given.rebuild else 0
     for path, damages in found.items():
         sys.stdout.write(f"{damages[0].kind}/{damages[0].fingerprint} is damaged:\n")
@@ -164,25 +220,39 @@ def _prune(given: argparse.Namespace, places: Places) -> int:
 def _print_plan(removals: list[Any], total: int, runs: list[str], places: Places) -> None:
     shown = console()
     if not removals:
-        shown.print(f"nothing can go from {places.store.root}: the {len(runs)} runs in {places.outputs} depend on all of it", markup=False)
+        shown.print(
+            f"nothing to remove from {places.store.root}: all of it is needed by {len(runs)} runs",
+            markup=False,
+        )
         return
     made = table("what", "folder", "size>")
     for removal in removals:
         row(made, [removal.what, removal.path.relative_to(places.store.root), size(removal.bytes)])
     shown.print(made)
-    shown.print(f"{len(removals)} can go, {size(total)}; what {len(runs)} runs in {places.outputs} depend on stays", markup=False)
+    shown.print(
+        f"{len(removals)} can go, {size(total)}; what {len(runs)} runs in {places.outputs} depend on stays",
+        markup=False,
+    )
 
 
 def _agreed(count: int) -> bool:
     """Ask on a terminal; refuse where nobody can answer."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise UserError("prune removes artifacts for good and there is no terminal to ask on: look with --dry-run, then add --yes")
+        raise UserError(
+            "prune removes for good, and there is no terminal to ask on: look with --dry-run, then add --yes"
+        )
     return input(f"remove these {count}? [y/N] ").strip().lower() in ("y", "yes")
 
 
 def _told(given: argparse.Namespace, removals: list[Any], total: int, *, removed: bool) -> int:
     if given.json:
-        print_json({"removed": removed, "bytes": total, "items": [{"what": r.what, "path": str(r.path), "bytes": r.bytes} for r in removals]})
+        print_json(
+            {
+                "removed": removed,
+                "bytes": total,
+                "items": [{"what": r.what, "path": str(r.path), "bytes": r.bytes} for r in removals],
+            }
+        )
     elif removed:
         sys.stdout.write(f"removed {len(removals)}, {size(total)}\n")
     return 0

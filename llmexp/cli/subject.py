@@ -1,4 +1,4 @@
-"""What a reference to a run, a stage of one, or an artifact stands for, read whole for ``show`` and ``diff``."""
+"""What a reference to a run, a stage of one, or an artifact stands for."""
 
 from __future__ import annotations
 
@@ -42,18 +42,28 @@ class Step:
     def inputs(self) -> dict[str, list[str]]:
         """Fingerprints by need."""
         if self.artifact is not None:
-            return {need: [one] if isinstance(one, str) else list(one) for need, one in self.artifact.manifest.inputs.items()}
+            return {
+                need: [one] if isinstance(one, str) else list(one)
+                for need, one in self.artifact.manifest.inputs.items()
+            }
         written = self.run_dir / "artifacts" / "lineage.json" if self.run_dir else None
         if written is None or not written.is_file():
             return {}
-        return {need: [one["fingerprint"] for one in several] for need, several in json.loads(written.read_text())["inputs"].items()}
+        return {
+            need: [one["fingerprint"] for one in several]
+            for need, several in json.loads(written.read_text())["inputs"].items()
+        }
 
     def metrics(self) -> dict[str, float]:
         """The last value of each metric, system metrics left out."""
         if self.run_dir is None:
             return {}
         series = read_metrics(self.run_dir)
-        return {key: s.values[-1] for key, s in sorted(series.items()) if s.values and not key.startswith("system/")}
+        return {
+            key: s.values[-1]
+            for key, s in sorted(series.items())
+            if s.values and not key.startswith("system/")
+        }
 
     def summary(self) -> dict[str, Any]:
         """What the stage said of its result."""
@@ -90,14 +100,22 @@ def subject(reference: str, places: Places) -> Subject:
     try:
         run_dir, stage = run_and_stage(reference, places)
     except UserError as error:
-        raise UserError(f"'{reference}' is neither a run nor an artifact: {error} See also `llmexp store list`.") from error
+        raise UserError(
+            f"'{reference}' is neither a run nor an artifact: {error} See also `llmexp store list`."
+        ) from error
     found = of_run(run_dir, places)
     return found if stage is None else found.steps[stage]
 
 
 def of_artifact(artifact: Artifact, places: Places) -> Step:
     """An artifact, and its run where that is still there."""
-    return Step(f"{artifact.kind}/{artifact.fingerprint[:12]}", artifact.manifest.stage, None, artifact, _maker(artifact, places))
+    return Step(
+        f"{artifact.kind}/{artifact.fingerprint[:12]}",
+        artifact.manifest.stage,
+        None,
+        artifact,
+        _maker(artifact, places),
+    )
 
 
 def of_run(run_dir: Path, places: Places) -> Pipeline:
@@ -130,8 +148,10 @@ def _maker(artifact: Artifact, places: Places) -> Path | None:
     return folder if run_id and (folder / RUN_FILE).is_file() else None
 
 
-def lineage(fingerprints: list[str], known: dict[str, Artifact], above: tuple[str, ...] = ()) -> Iterator[dict[str, Any]]:
-    """What artifacts were made from: ``{fingerprint, kind, stage, run_id, inputs: {need: [...]}}``, inputs alike."""
+def lineage(
+    fingerprints: list[str], known: dict[str, Artifact], above: tuple[str, ...] = ()
+) -> Iterator[dict[str, Any]]:
+    """What artifacts are made from: ``{fingerprint, kind, stage, run_id, inputs: {need: [the same]}}``."""
     for fingerprint in fingerprints:
         artifact = known.get(fingerprint)
         if artifact is None or fingerprint in above:
@@ -142,4 +162,10 @@ def lineage(fingerprints: list[str], known: dict[str, Artifact], above: tuple[st
             need: list(lineage([one] if isinstance(one, str) else list(one), known, (*above, fingerprint)))
             for need, one in manifest.inputs.items()
         }
-        yield {"fingerprint": fingerprint, "kind": artifact.kind, "stage": manifest.stage, "run_id": manifest.run_id, "inputs": inputs}
+        yield {
+            "fingerprint": fingerprint,
+            "kind": artifact.kind,
+            "stage": manifest.stage,
+            "run_id": manifest.run_id,
+            "inputs": inputs,
+        }

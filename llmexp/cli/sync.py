@@ -31,8 +31,12 @@ class Kept:
 
 def main(args: list[str]) -> int:
     """Deliver; exit code 1 when something could not be."""
-    made = verb_parser("sync", "Deliver what runs tracked and their server has not got. Without RUN: all runs.", EXAMPLES)
-    made.add_argument("runs", nargs="*", metavar="RUN", help="runs, or RUN/STAGE; default: all that are not delivered")
+    made = verb_parser(
+        "sync", "Deliver what runs tracked and their server has not got. Without RUN: all runs.", EXAMPLES
+    )
+    made.add_argument(
+        "runs", nargs="*", metavar="RUN", help="runs, or RUN/STAGE; default: all that are not delivered"
+    )
     made.add_argument("--uri", help="deliver to this address instead of the one that the run was tracked at")
     given = made.parse_args(args)
     places = places_of(given)
@@ -54,12 +58,17 @@ def _kept(references: list[str], places: Places) -> list[Kept]:
         UserError: a run that was named is tracked nowhere.
     """
     found: dict[Path, Kept] = {}
-    for run_dir, stage in [run_and_stage(r, places) for r in references] or [(run, None) for run in all_runs(places)]:
+    for run_dir, stage in [run_and_stage(r, places) for r in references] or [
+        (run, None) for run in all_runs(places)
+    ]:
         folders = [folder for folder in _folders(run_dir, stage) if (folder / RUN_FILE).is_file()]
         tracked = [Kept(folder, run) for folder in folders if (run := read_run(folder)).tracking]
         if references and not tracked:
-            raise UserError(f"run {run_name(run_dir, places)} is tracked in its folder alone (tracking=jsonl or none): there is nowhere to deliver it")
-        found |= {kept.run_dir.absolute(): kept for kept in tracked if references or kept.run.status != "RUNNING"}
+            name = run_name(run_dir, places)
+            raise UserError(f"run {name} is tracked in its folder alone: there is nowhere to deliver it to")
+        found |= {
+            kept.run_dir.absolute(): kept for kept in tracked if references or kept.run.status != "RUNNING"
+        }
     return list(found.values())
 
 
@@ -77,9 +86,18 @@ def _deliver(kept: Kept, given: argparse.Namespace) -> dict[str, Any]:
 
     address = {**kept.run.tracking["address"], **({"uri": given.uri} if given.uri else {})}
     where = Destination(kept.run.tracking["sink"], address)
-    result = {"path": str(kept.run_dir), "uri": where.public()["address"].get("uri", ""), "delivered": 0, "remaining": 0, "problem": ""}
+    result = {
+        "path": str(kept.run_dir),
+        "uri": where.public()["address"].get("uri", ""),
+        "delivered": 0,
+        "remaining": 0,
+        "problem": "",
+    }
     if HIDDEN in address.get("uri", ""):
-        return {**result, "problem": "its address holds a password, which is not written down: give it with --uri"}
+        return {
+            **result,
+            "problem": "its address holds a password, which is not written down: give it with --uri",
+        }
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
     done = sync([kept.run_dir], where)[0]
@@ -93,5 +111,9 @@ def _print(results: list[dict[str, Any]]) -> None:
         return
     made = table("run", "to", "delivered>", "remaining>", "")
     for result in results:
-        row(made, [result["run"], result["uri"], result["delivered"], result["remaining"], result["problem"]], style="red" if result["problem"] else "")
+        row(
+            made,
+            [result["run"], result["uri"], result["delivered"], result["remaining"], result["problem"]],
+            style="red" if result["problem"] else "",
+        )
     shown.print(made)

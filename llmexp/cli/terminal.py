@@ -20,7 +20,9 @@ def console() -> Console:
     """Where tables go: as wide as the terminal, and never cut when there is none."""
     from rich.console import Console
 
-    return Console(file=sys.stdout, width=None if sys.stdout.isatty() else WIDE, highlight=False, soft_wrap=False)
+    return Console(
+        file=sys.stdout, width=None if sys.stdout.isatty() else WIDE, highlight=False, soft_wrap=False
+    )
 
 
 def table(*columns: str, title: str | None = None) -> Table:
@@ -28,7 +30,14 @@ def table(*columns: str, title: str | None = None) -> Table:
     from rich import box
     from rich.table import Table
 
-    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, title=title, title_justify="left", title_style="bold")
+    made = Table(
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        show_edge=False,
+        title=title,
+        title_justify="left",
+        title_style="bold",
+    )
     for name in columns:
         made.add_column(name.rstrip(">"), justify="right" if name.endswith(">") else "left", overflow="fold")
     return made
@@ -38,7 +47,10 @@ def row(made: Table, cells: Iterable[Any], style: str = "") -> None:
     """Add a row whose texts are no markup."""
     from rich.text import Text
 
-    made.add_row(*(cell if isinstance(cell, Text) else Text("" if cell is None else str(cell)) for cell in cells), style=style)
+    made.add_row(
+        *(cell if isinstance(cell, Text) else Text("" if cell is None else str(cell)) for cell in cells),
+        style=style,
+    )
 
 
 def print_json(data: Any) -> None:

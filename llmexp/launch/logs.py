@@ -1,4 +1,4 @@
-"""A run's log: events and metrics of the pipeline and its stages, in the order of time, also while they are written."""
+"""A run's log: events and metrics of its stages in the order of time, also while they are written."""
 
 from __future__ import annotations
 
@@ -101,6 +101,9 @@ def follow(log: Log, say: Callable[[str], None], poll: float = POLL) -> Iterator
             return
         stopped = state in ("interrupted", KILLED)
         if stopped and not told:
-            say(f"the run has stopped ({state}); waiting for it to go on: the same command continues it. Ctrl-C ends this log")
+            say(
+                f"the run has stopped ({state}); waiting for it to go on: the same command continues it. "
+                "Ctrl-C ends this log"
+            )
         told = stopped
         time.sleep(poll)

@@ -1,4 +1,4 @@
-"""How far runs are, read from their folders alone: works while they go on, after a crash, and from another process."""
+"""How far runs are, read from their folders alone, while they go on as well as after a crash."""
 
 from __future__ import annotations
 
@@ -80,7 +80,14 @@ def run_state(run_dir: Path, name: str) -> RunState:
 
 def _stage_state(name: str, link: StageLink, pipeline: str) -> StageState:
     state = StageState(
-        name, link.stage, link.status, link.cached, link.fingerprint, link.run_dir, seconds=link.seconds, error=link.error
+        name,
+        link.stage,
+        link.status,
+        link.cached,
+        link.fingerprint,
+        link.run_dir,
+        seconds=link.seconds,
+        error=link.error,
     )
     if not link.run_dir:
         return state
@@ -103,7 +110,9 @@ def _alive(status: str, run_dir: Path) -> str:
     if status != "running" or not (run_dir / RUN_FILE).is_file():
         return status
     run = read_run(run_dir)
-    return {"KILLED": KILLED if run.ended is None else "interrupted", "FAILED": "failed"}.get(run.status, "running")
+    return {"KILLED": KILLED if run.ended is None else "interrupted", "FAILED": "failed"}.get(
+        run.status, "running"
+    )
 
 
 def _seconds(run_dir: Path) -> float | None:

@@ -30,21 +30,39 @@ class World:
     store: Store
 
     def run(
-        self, *, text: str = "hello", lr: float = 1e-3, steps: int = 5, tracking_spec: TrackingSpec | None = None, fail: bool = False,
-        leave: bool = False, title: str = "pretrain",
+        self,
+        *,
+        text: str = "hello",
+        lr: float = 1e-3,
+        steps: int = 5,
+        tracking_spec: TrackingSpec | None = None,
+        fail: bool = False,
+        leave: bool = False,
+        title: str = "pretrain",
     ) -> Path:
         """A pipeline of two stages: ``collect`` (found in the store when it is there) and ``pretrain``."""
         spec = tracking_spec or NoTrackingSpec()
         folder = new_folder(self.outputs / "runs", title)
         corpus = {"_target_": "llmexp.stage.config.Collect", "data": {"path": text}}
-        training = {"_target_": "llmexp.stage.config.Pretrain", "optimizer": {"lr": lr}, "trainer": {"max_steps": 10}}
+        training = {
+            "_target_": "llmexp.stage.config.Pretrain",
+            "optimizer": {"lr": lr},
+            "trainer": {"max_steps": 10},
+        }
         first = fingerprint(kind="corpus", stage="collect", version=1, config=corpus, inputs={}, source={})
-        second = fingerprint(kind="model", stage="pretrain", version=1, config=training, inputs={"corpus": first}, source={})
+        second = fingerprint(
+            kind="model", stage="pretrain", version=1, config=training, inputs={"corpus": first}, source={}
+        )
         record = PipelineRecord(
-            title=title, command=f"llmexp stage={title} optimizer.lr={lr}", created=time.time(), overrides=[f"optimizer.lr={lr}"],
+            title=title,
+            command=f"llmexp stage={title} optimizer.lr={lr}",
+            created=time.time(),
+            overrides=[f"optimizer.lr={lr}"],
             stages={
                 "collect": StageLink(stage="collect", kind="corpus", fingerprint=first),
-                "pretrain": StageLink(stage="pretrain", kind="model", fingerprint=second, needs={"corpus": "collect"}),
+                "pretrain": StageLink(
+                    stage="pretrain", kind="model", fingerprint=second, needs={"corpus": "collect"}
+                ),
             },
         )
         parent = tracking.start(spec, run_dir=folder, name=title, stage="pipeline", outputs=self.outputs)
@@ -59,7 +77,9 @@ class World:
         parent.close("FINISHED" if done else "FAILED")
         return folder
 
-    def _collect(self, record: PipelineRecord, folder: Path, config: dict, text: str, parent: Any, spec: TrackingSpec) -> None:
+    def _collect(
+        self, record: PipelineRecord, folder: Path, config: dict, text: str, parent: Any, spec: TrackingSpec
+    ) -> None:
         link = record.stages["collect"]
         found = self.store.find("corpus", link.fingerprint)
         link.cached = found is not None
@@ -71,7 +91,16 @@ class World:
         link.status, link.path, link.seconds = "done", str(found.path), 0.5
 
     def _pretrain(
-        self, record: PipelineRecord, folder: Path, config: dict, steps: int, parent: Any, spec: TrackingSpec, *, fail: bool, leave: bool
+        self,
+        record: PipelineRecord,
+        folder: Path,
+        config: dict,
+        steps: int,
+        parent: Any,
+        spec: TrackingSpec,
+        *,
+        fail: bool,
+        leave: bool,
     ) -> bool:
         link, corpus = record.stages["pretrain"], record.stages["collect"]
         link.run_dir, link.status = str(folder / "pretrain"), "running"
@@ -80,30 +109,54 @@ class World:
         out = External("model", link.fingerprint, self.store.root / "model" / link.fingerprint)
         tracker.lineage({"corpus": Artifact.load(Path(corpus.path))}, out)
         for step in range(1, steps + 1):
-            tracker.metrics({"train/loss": 5.0 / step + config["optimizer"]["lr"], "perf/tokens_per_second": 1000.0 * step}, step)
+            tracker.metrics(
+                {
+                    "train/loss": 5.0 / step + config["optimizer"]["lr"],
+                    "perf/tokens_per_second": 1000.0 * step,
+                },
+                step,
+            )
         if leave:
             return False
         if fail:
-            (folder / "pretrain" / "error.txt").write_text("Traceback …\nValueError: the loss is not finite\n")
+            (folder / "pretrain" / "error.txt").write_text(
+                "Traceback …\nValueError: the loss is not finite\n"
+            )
             link.status, link.error, link.seconds = "failed", "ValueError: the loss is not finite", 1.0
             tracker.event("error", type="ValueError", message="the loss is not finite")
             tracker.close("FAILED")
             return False
-        made = self._publish(link, config, {"corpus": corpus.fingerprint}, folder, {"model.txt": "weights"}, {"final_loss": 5.0 / steps})
+        made = self._publish(
+            link,
+            config,
+            {"corpus": corpus.fingerprint},
+            folder,
+            {"model.txt": "weights"},
+            {"final_loss": 5.0 / steps},
+        )
         link.status, link.path, link.seconds = "done", str(made.path), 1.0
         tracker.close()
         return True
 
     def _tracker(self, folder: Path, name: str, parent: Any, spec: TrackingSpec) -> Any:
-        return tracking.start(spec, run_dir=folder / name, name=name, stage=name, outputs=self.outputs, parent=parent)
+        return tracking.start(
+            spec, run_dir=folder / name, name=name, stage=name, outputs=self.outputs, parent=parent
+        )
 
-    def _publish(self, link: StageLink, config: dict, inputs: dict, folder: Path, files: dict[str, str], summary: dict) -> Artifact:
+    def _publish(
+        self, link: StageLink, config: dict, inputs: dict, folder: Path, files: dict[str, str], summary: dict
+    ) -> Artifact:
         run_id = f"{folder.parent.name}/{folder.name}/{Path(link.run_dir).name}"
-        with self.store.build(link.kind, link.fingerprint, stage=link.stage, config=config, inputs=inputs, run_id=run_id) as build:
+        with self.store.build(
+            link.kind, link.fingerprint, stage=link.stage, config=config, inputs=inputs, run_id=run_id
+        ) as build:
             for name, text in files.items():
                 (build.out / name).write_text(text)
             artifact = build.publish(summary)
-        write_json(Path(link.run_dir) / "artifact.json", {"kind": link.kind, "fingerprint": link.fingerprint, "path": str(artifact.path)})
+        write_json(
+            Path(link.run_dir) / "artifact.json",
+            {"kind": link.kind, "fingerprint": link.fingerprint, "path": str(artifact.path)},
+        )
         return artifact
 
 
