@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,8 @@ from llmexp.store.fingerprint import fingerprint
 from llmexp.store.store import Store
 from llmexp.track import tracker as tracking
 from llmexp.track.config import NoTrackingSpec, TrackingSpec
-from llmexp.track.runs import write_json
+
+ERROR = "ValueError: the loss is not finite"
 
 
 @dataclass
@@ -35,129 +38,104 @@ class World:
         text: str = "hello",
         lr: float = 1e-3,
         steps: int = 5,
-        tracking_spec: TrackingSpec | None = None,
-        fail: bool = False,
-        leave: bool = False,
-        title: str = "pretrain",
+        end: str = "done",
+        spec: TrackingSpec | None = None,
+        folder: Path | None = None,
+        pause: float = 0.0,
     ) -> Path:
-        """A pipeline of two stages: ``collect`` (found in the store when it is there) and ``pretrain``."""
-        spec = tracking_spec or NoTrackingSpec()
-        folder = new_folder(self.outputs / "runs", title)
-        corpus = {"_target_": "llmexp.stage.config.Collect", "data": {"path": text}}
-        training = {
-            "_target_": "llmexp.stage.config.Pretrain",
-            "optimizer": {"lr": lr},
-            "trainer": {"max_steps": 10},
-        }
-        first = fingerprint(kind="corpus", stage="collect", version=1, config=corpus, inputs={}, source={})
-        second = fingerprint(
-            kind="model", stage="pretrain", version=1, config=training, inputs={"corpus": first}, source={}
-        )
-        record = PipelineRecord(
-            title=title,
-            command=f"llmexp stage={title} optimizer.lr={lr}",
-            created=time.time(),
-            overrides=[f"optimizer.lr={lr}"],
-            stages={
-                "collect": StageLink(stage="collect", kind="corpus", fingerprint=first),
-                "pretrain": StageLink(
-                    stage="pretrain", kind="model", fingerprint=second, needs={"corpus": "collect"}
-                ),
-            },
-        )
-        parent = tracking.start(spec, run_dir=folder, name=title, stage="pipeline", outputs=self.outputs)
-        record.write(folder)
-        self._collect(record, folder, corpus, text, parent, spec)
-        done = self._pretrain(record, folder, training, steps, parent, spec, fail=fail, leave=leave)
-        if leave:
-            record.write(folder)
-            return folder
-        record.status, record.seconds = ("done", 1.5) if done else ("failed", 1.5)
-        record.write(folder)
-        parent.close("FINISHED" if done else "FAILED")
+        """A pipeline of two stages: ``collect`` (found in the store when it is there) and ``pretrain``.
+
+        ``end``: done, failed, or left (as a process leaves it that vanishes while it trains).
+        """
+        making = Making(self, folder or new_folder(self.outputs / "runs", "mine"), spec or NoTrackingSpec())
+        making.collect({"data": {"path": text}}, text)
+        making.pretrain({"optimizer": {"lr": lr}, "trainer": {"max_steps": 10}}, steps, end, pause)
+        if end != "left":
+            making.record.status, making.record.seconds = end, 1.5
+            making.record.write(making.folder)
+            making.tracker.close("FINISHED" if end == "done" else "FAILED")
+        return making.folder
+
+    def elsewhere(self, **options: Any) -> BaseProcess:
+        """Another process that makes a run and is gone when that is made."""
+        process = multiprocessing.get_context("fork").Process(target=self.run, kwargs=options)
+        process.start()
+        return process
+
+    def left(self, **options: Any) -> Path:
+        """A run whose process has vanished while it trained."""
+        folder = new_folder(self.outputs / "runs", "mine")
+        self.elsewhere(folder=folder, end="left", **options).join()
         return folder
 
-    def _collect(
-        self, record: PipelineRecord, folder: Path, config: dict, text: str, parent: Any, spec: TrackingSpec
-    ) -> None:
-        link = record.stages["collect"]
-        found = self.store.find("corpus", link.fingerprint)
+
+class Making:
+    """One run on its way, in the steps that the runner takes."""
+
+    def __init__(self, world: World, folder: Path, spec: TrackingSpec) -> None:
+        self.world, self.folder, self.spec = world, folder, spec
+        self.tracker = self._start(folder, "pipeline", None)
+        self.record = PipelineRecord(
+            title="mine", command="llmexp mine", created=time.time(), overrides=["optimizer.lr=1"], stages={}
+        )
+
+    def _start(self, folder: Path, name: str, parent: Any) -> Any:
+        return tracking.start(
+            self.spec, run_dir=folder, name=name, stage=name, outputs=self.world.outputs, parent=parent
+        )
+
+    def _link(self, name: str, kind: str, config: dict[str, Any], inputs: dict[str, Any]) -> StageLink:
+        print_ = fingerprint(kind=kind, stage=name, version=1, config=config, inputs=inputs, source={})
+        link = StageLink(stage=name, kind=kind, fingerprint=print_)
+        self.record.stages[name] = link
+        return link
+
+    def collect(self, config: dict[str, Any], text: str) -> None:
+        """The first stage."""
+        link = self._link("collect", "corpus", config, {})
+        found = self.world.store.find("corpus", link.fingerprint)
         link.cached = found is not None
         if found is None:
-            link.run_dir = str(folder / "collect")
-            with self._tracker(folder, "collect", parent, spec) as tracker:
+            link.run_dir = str(self.folder / "collect")
+            with self._start(self.folder / "collect", "collect", self.tracker) as tracker:
                 tracker.params(config)
-                found = self._publish(link, config, {}, folder, {"train.txt": text}, {"documents": 1})
+                found = self._publish(link, config, {}, {"train.txt": text}, {"documents": 1})
         link.status, link.path, link.seconds = "done", str(found.path), 0.5
+        self.record.write(self.folder)
 
-    def _pretrain(
-        self,
-        record: PipelineRecord,
-        folder: Path,
-        config: dict,
-        steps: int,
-        parent: Any,
-        spec: TrackingSpec,
-        *,
-        fail: bool,
-        leave: bool,
-    ) -> bool:
-        link, corpus = record.stages["pretrain"], record.stages["collect"]
-        link.run_dir, link.status = str(folder / "pretrain"), "running"
-        tracker = self._tracker(folder, "pretrain", parent, spec)
+    def pretrain(self, config: dict[str, Any], steps: int, end: str, pause: float) -> None:
+        """The second stage; it logs a loss of 5 / step + lr."""
+        inputs = {"corpus": self.record.stages["collect"].fingerprint}
+        link = self._link("pretrain", "model", config, inputs)
+        link.run_dir, link.status = str(self.folder / "pretrain"), "running"
+        self.record.write(self.folder)
+        tracker = self._start(self.folder / "pretrain", "pretrain", self.tracker)
         tracker.params(config)
-        out = External("model", link.fingerprint, self.store.root / "model" / link.fingerprint)
-        tracker.lineage({"corpus": Artifact.load(Path(corpus.path))}, out)
+        corpus = Artifact.load(Path(self.record.stages["collect"].path))
+        tracker.lineage({"corpus": corpus}, External("model", link.fingerprint, Path("coming")))
         for step in range(1, steps + 1):
-            tracker.metrics(
-                {
-                    "train/loss": 5.0 / step + config["optimizer"]["lr"],
-                    "perf/tokens_per_second": 1000.0 * step,
-                },
-                step,
-            )
-        if leave:
-            return False
-        if fail:
-            (folder / "pretrain" / "error.txt").write_text(
-                "Traceback …\nValueError: the loss is not finite\n"
-            )
-            link.status, link.error, link.seconds = "failed", "ValueError: the loss is not finite", 1.0
-            tracker.event("error", type="ValueError", message="the loss is not finite")
+            loss = 5.0 / step + config["optimizer"]["lr"]
+            tracker.metrics({"train/loss": loss, "perf/tokens_per_second": 1000.0 * step}, step)
+            time.sleep(pause)
+        if end == "done":
+            made = self._publish(link, config, inputs, {"model.txt": "weights"}, {"final_loss": loss})
+            link.status, link.path, link.seconds = "done", str(made.path), 1.0
+            tracker.close()
+        elif end == "failed":
+            Path(link.run_dir, "error.txt").write_text(f"Traceback, most recent call last\n{ERROR}\n")
+            link.status, link.error, link.seconds = "failed", ERROR, 1.0
             tracker.close("FAILED")
-            return False
-        made = self._publish(
-            link,
-            config,
-            {"corpus": corpus.fingerprint},
-            folder,
-            {"model.txt": "weights"},
-            {"final_loss": 5.0 / steps},
-        )
-        link.status, link.path, link.seconds = "done", str(made.path), 1.0
-        tracker.close()
-        return True
 
-    def _tracker(self, folder: Path, name: str, parent: Any, spec: TrackingSpec) -> Any:
-        return tracking.start(
-            spec, run_dir=folder / name, name=name, stage=name, outputs=self.outputs, parent=parent
-        )
-
-    def _publish(
-        self, link: StageLink, config: dict, inputs: dict, folder: Path, files: dict[str, str], summary: dict
-    ) -> Artifact:
-        run_id = f"{folder.parent.name}/{folder.name}/{Path(link.run_dir).name}"
-        with self.store.build(
+    def _publish(self, link: StageLink, config: Any, inputs: Any, files: Any, summary: Any) -> Artifact:
+        run_id = f"{self.folder.parent.name}/{self.folder.name}/{link.stage}"
+        with self.world.store.build(
             link.kind, link.fingerprint, stage=link.stage, config=config, inputs=inputs, run_id=run_id
         ) as build:
+            if build.artifact is not None:
+                return build.artifact
             for name, text in files.items():
                 (build.out / name).write_text(text)
-            artifact = build.publish(summary)
-        write_json(
-            Path(link.run_dir) / "artifact.json",
-            {"kind": link.kind, "fingerprint": link.fingerprint, "path": str(artifact.path)},
-        )
-        return artifact
+            return build.publish(summary)
 
 
 @pytest.fixture
@@ -183,13 +161,19 @@ class Said:
 
 
 @pytest.fixture
-def say(world: World, capsys: pytest.CaptureFixture[str]) -> Callable[..., Said]:
-    """Run a verb on the world's folder."""
+def llmexp(capsys: pytest.CaptureFixture[str]) -> Callable[..., Said]:
+    """Run a command in this process."""
 
-    def call(*words: str, places: bool = True) -> Said:
+    def call(*words: object) -> Said:
         capsys.readouterr()
-        code = main([*words, *(["--outputs", str(world.outputs)] if places else [])])
+        code = main([str(word) for word in words])
         found = capsys.readouterr()
         return Said(code, found.out, found.err)
 
     return call
+
+
+@pytest.fixture
+def look(world: World, llmexp: Callable[..., Said]) -> Callable[..., Said]:
+    """Run a verb that looks at what is there, on the world's folder."""
+    return lambda *words: llmexp(*words, "--outputs", world.outputs)
