@@ -38,10 +38,8 @@ def test_an_id_outside_the_vocabulary_is_refused_when_written(tmp_path: Path, ba
             writer.write([0, bad], name="wide")
 
 
-def test_added_tokens_count_towards_the_width(tmp_path: Path) -> None:
+def test_added_tokens_count_towards_the_width() -> None:
     """A tokenizer of 65,536 ids with one token more needs the wide type."""
-    import json as json_
-
     from tokenizers import Tokenizer as Backend
     from tokenizers import models
 
@@ -49,6 +47,6 @@ def test_added_tokens_count_towards_the_width(tmp_path: Path) -> None:
     from llmexp.tokenizer.tokenizer import Tokenizer
 
     backend = Backend(models.WordLevel({f"w{k}": k for k in range(65_536)}, unk_token="w0"))
-    assert dtype_for(Tokenizer(json_.loads(backend.to_str()), {}).vocab_size).name == "uint16"
+    assert dtype_for(Tokenizer(json.loads(backend.to_str()), {}).vocab_size).name == "uint16"
     backend.add_special_tokens(["<|end|>"])
-    assert dtype_for(Tokenizer(json_.loads(backend.to_str()), {}).vocab_size).name == "uint32"
+    assert dtype_for(Tokenizer(json.loads(backend.to_str()), {}).vocab_size).name == "uint32"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from pathlib import Path
 
@@ -91,7 +92,7 @@ def test_evaluation_counts_every_token_once_over_all_ranks(
 def test_best_fit_fills_bins_and_loses_nothing(sizes: list[int]) -> None:
     order, starts = best_fit(np.array(sizes, np.int64), 16)
     assert sorted(order.tolist()) == list(range(len(sizes)))
-    fills = [sum(sizes[k] for k in order[a:b]) for a, b in zip(starts[:-1], starts[1:], strict=True)]
+    fills = [sum(sizes[k] for k in order[a:b]) for a, b in itertools.pairwise(starts)]
     assert all(0 < fill <= 16 for fill in fills)
     assert sum(fill <= 8 for fill in fills) <= 1, "two bins that are half empty would fit in one"
 

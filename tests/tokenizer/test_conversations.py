@@ -176,7 +176,7 @@ def test_the_sandbox_renders_as_transformers_does(bpe_folder: Path, template: st
         assert _with_template(bpe_folder, template).render(messages, prompt) == expected[0]
 
 
-def test_a_word_split_tokenizer_masks_by_offsets(tmp_path: Path) -> None:
+def test_a_word_split_tokenizer_masks_by_offsets() -> None:
     import json
 
     from tokenizers import Tokenizer as Backend

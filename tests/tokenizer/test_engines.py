@@ -145,7 +145,7 @@ def test_a_possessive_count_is_not_trusted(bpe_folder: Path) -> None:
     assert _changed(bpe_folder, pre_tokenizer=pre).engine == "tokenizers"
 
 
-def test_a_word_level_tokenizer_loads_with_its_own_engine(tmp_path: Path) -> None:
+def test_a_word_level_tokenizer_loads_with_its_own_engine() -> None:
     backend = Backend(models.WordLevel({"<unk>": 0, "</s>": 1, "a": 2, "b": 3}, unk_token="<unk>"))
     backend.pre_tokenizer = pre_tokenizers.Whitespace()
     backend.normalizer = normalizers.NFC()
