@@ -47,9 +47,9 @@ class HardwareSpec(Spec):
     memory_bandwidth: float | None = setting(
         "Peak bandwidth of that memory.", default=None, gt=0, unit="bytes/s", result=False
     )
-    assumed_mfu: float = setting(
-        "Share of the peak that forward and backward pass are assumed to reach.",
-        default=0.4,
+    assumed_mfu: float | None = setting(
+        "Share of the peak that forward and backward pass are assumed to reach; null: 0.5 on CPUs, else 0.4.",
+        default=None,
         gt=0,
         le=1,
         result=False,
@@ -58,6 +58,13 @@ class HardwareSpec(Spec):
         "What an hour of one device costs.", default=None, ge=0, unit="currency", result=False
     )
     currency: str = setting("Of the price.", default="USD", result=False)
+
+    @property
+    def reached(self) -> float:
+        """The assumed share of the peak, resolved."""
+        if self.assumed_mfu is not None:
+            return self.assumed_mfu
+        return 0.5 if self.kind is DeviceKind.cpu else 0.4
 
     def peak_flops(self, precision: str) -> float | None:
         """Peak of one device in FLOP/s at ``precision`` (fp32, bf16, fp8); None when unknown."""

@@ -21,9 +21,8 @@ def detected(hardware: HardwareSpec) -> HardwareSpec:
     if hardware.kind not in (DeviceKind.auto, DeviceKind.cpu):
         return hardware
     found = (_gpu() if hardware.kind is DeviceKind.auto else None) or _cpu()
-    given = {f.name: value for f in settings(hardware) if (value := getattr(hardware, f.name)) is not None}
-    for name in ("kind", "device_names", "assumed_mfu"):
-        given.pop(name)
+    values = {f.name: getattr(hardware, f.name) for f in settings(hardware) if f.name != "kind"}
+    given = {name: value for name, value in values.items() if value not in (None, [])}
     return dataclasses.replace(found, **given)
 
 
@@ -79,7 +78,6 @@ def _cpu() -> HardwareSpec:
         peak_flops_fp32=fp32,
         peak_flops_bf16=fp32 and fp32 * faster,
         memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        assumed_mfu=0.5,
     )
 
 

@@ -153,7 +153,7 @@ def _step_seconds(
     peak = hardware.peak_flops(trainer.precision.value)
     if peak is None:
         return None
-    rate = hardware.assumed_mfu * peak
+    rate = hardware.reached * peak
     computed = local * loader.seq_len * flops_per_token(model, loader.seq_len)
     if trainer.activation_checkpointing is Recompute.block:
         computed = computed * 4 // 3
@@ -190,7 +190,7 @@ def _notes(trainer: TrainerSpec, optimizer: OptimizerSpec, hardware: HardwareSpe
     if peak is None:
         notes.append(f"time: the device's {precision} peak is unknown, so there is no estimate")
     else:
-        notes.append(f"time: {hardware.assumed_mfu:.0%} of {peak / 1e12:.4g} TFLOP/s {precision} is assumed")
+        notes.append(f"time: {hardware.reached:.0%} of {peak / 1e12:.4g} TFLOP/s {precision} is assumed")
     notes.append("memory: no dropout and no torch.compile; gradients held beside all activations")
     if precision not in COMPUTE:
         notes.append(f"memory: {precision} is counted like bf16")
