@@ -23,6 +23,10 @@ class ChatError(ValueError):
     """A conversation that the template cannot render, or whose assistant turns cannot be told."""
 
 
+class UnstableTemplate(ChatError):
+    """A template that writes a turn otherwise once others follow, so that a turn's place cannot be told."""
+
+
 def render(
     template: str, messages: Sequence[Message], *, add_generation_prompt: bool, named: dict[str, str]
 ) -> tuple[str, list[Span]]:
@@ -114,7 +118,7 @@ def assistant_spans(
         first_end: End of the first token at or after a position that ends a turn; None where there is none.
 
     Raises:
-        ChatError: the template writes a turn otherwise once others follow, so that the spans cannot be told.
+        UnstableTemplate: the spans cannot be told.
     """
     spans = []
     for k, message in enumerate(messages):
@@ -122,7 +126,7 @@ def assistant_spans(
             continue
         prompt = render_prefix(messages[:k], True)
         if not full.startswith(prompt):
-            raise ChatError(
+            raise UnstableTemplate(
                 f"the template writes what comes before turn {k} otherwise than the prompt for it; "
                 "mark the assistant's text in the template by {% generation %}"
             )
@@ -130,7 +134,7 @@ def assistant_spans(
         if end is None:
             turn = render_prefix(messages[: k + 1], False)
             if not full.startswith(turn):
-                raise ChatError(f"the end of turn {k} cannot be told; end turns with a special token")
+                raise UnstableTemplate(f"the end of turn {k} cannot be told; end turns with a special token")
             end = len(turn)
         spans.append((len(prompt), end))
     return spans

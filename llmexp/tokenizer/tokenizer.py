@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from llmexp.corpus.records import well_formed
 from llmexp.tokenizer import chat
-from llmexp.tokenizer.chat import ChatError, Message, Span
+from llmexp.tokenizer.chat import ChatError, Message, Span, UnstableTemplate
 from llmexp.tokenizer.engine import Engine, Ids
 from llmexp.tokenizer.folder import NAMED_TOKENS, read_folder
 
@@ -120,8 +120,12 @@ class Tokenizer:
 
     def encode_prompt(self, messages: Sequence[Message]) -> list[int]:
         """Ids of a conversation up to the assistant's next turn: those that training saw there."""
-        marked = chat.mark(messages, self._special_text)
-        return self._ids_of_rendered(self._render(marked, True)[0], [])[0]
+        try:
+            return self._ids_of_rendered(*self._render_with_spans(messages, True))[0]
+        except UnstableTemplate:
+            # No training ids exist that these could differ from: `encode_chat` refuses the template.
+            marked = chat.mark(messages, self._special_text)
+            return self._ids_of_rendered(self._render(marked, True)[0], [])[0]
 
     def encode_chat(self, messages: Sequence[Message]) -> tuple[list[int], list[bool]]:
         """Ids of a conversation, and which of them an assistant wrote.
@@ -133,13 +137,7 @@ class Tokenizer:
             ChatError: the template refuses the conversation, or its turns cannot be told apart.
         """
         chat.check_messages(messages)
-        marked = chat.mark(messages, self._special_text)
-        full, spans = self._render(marked, False)
-        if not chat.marks_generation(self.chat_template or ""):
-            spans = chat.assistant_spans(
-                marked, full, lambda some, prompt: self._render(some, prompt)[0], self._first_end(full)
-            )
-        return self._ids_of_rendered(full, spans)
+        return self._ids_of_rendered(*self._render_with_spans(messages, False))
 
     @functools.cached_property
     def end_ids(self) -> list[int]:
@@ -157,6 +155,18 @@ class Tokenizer:
         tail = text[text.rindex(answer) + len(answer) :] if answer in text else ""
         ends = self._control.findall(tail)[:1] if self._control else []
         return list(dict.fromkeys([*(self.special_ids[token.strip()] for token in ends), *ids]))
+
+    def _render_with_spans(
+        self, messages: Sequence[Message], add_generation_prompt: bool
+    ) -> tuple[str, list[Span]]:
+        """The marked text of a conversation, and where in it an assistant speaks."""
+        marked = chat.mark(messages, self._special_text)
+        full, spans = self._render(marked, add_generation_prompt)
+        if not chat.marks_generation(self.chat_template or ""):
+            spans = chat.assistant_spans(
+                marked, full, lambda some, prompt: self._render(some, prompt)[0], self._first_end(full)
+            )
+        return full, spans
 
     def _render(self, messages: Sequence[Message], add_generation_prompt: bool) -> tuple[str, list[Span]]:
         if self.chat_template is None:

@@ -127,6 +127,12 @@ def test_a_template_that_changes_the_past_is_refused(bpe_folder: Path) -> None:
         _with_template(bpe_folder, counts).encode_chat(_talk("a", "b"))
 
 
+def test_such_a_template_can_still_write_prompts(bpe_folder: Path) -> None:
+    counts = "{{ messages | length }}{% for m in messages %}{{ m.content }}{% endfor %}"
+    tokenizer = _with_template(bpe_folder, counts, add_bos_token=False)
+    assert tokenizer.encode_prompt(_talk("a", "b", "c")) == tokenizer.encode("3abc")
+
+
 @pytest.mark.parametrize(
     "messages", [[], "hi", [{"content": "x"}], [{"role": "user", "content": 3}], [{"role": "user"}], ["x"]]
 )
