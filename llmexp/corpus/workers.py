@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import multiprocessing
-import multiprocessing.connection
 import os
 import signal
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from types import TracebackType
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 _AHEAD = 2
 """Items a worker has waiting: enough to keep it busy, few enough to keep memory bounded."""
+
+_LOOK_SECONDS = 0.5
+"""Between two looks at whether the parent lives."""
 
 
 def cores() -> int:
@@ -37,7 +41,7 @@ class Workers:
         if count > 1:
             # A fork would copy the locks of this process' threads (delivery, progress) as they are.
             context = multiprocessing.get_context("spawn")
-            self._pool = ProcessPoolExecutor(count, context, _begin, (begin, arguments))
+            self._pool = ProcessPoolExecutor(count, context, _begin, (os.getpid(), begin, arguments))
         else:
             begin(*arguments)
 
@@ -47,12 +51,18 @@ class Workers:
             yield from map(function, items)
             return
         running: deque[Future[T]] = deque()
-        for item in items:
-            running.append(self._pool.submit(function, item))
-            if len(running) >= self._count * _AHEAD:
+        try:
+            for item in items:
+                running.append(self._pool.submit(function, item))
+                if len(running) >= self._count * _AHEAD:
+                    yield running.popleft().result()
+            while running:
                 yield running.popleft().result()
-        while running:
-            yield running.popleft().result()
+        except BrokenProcessPool as error:
+            raise RuntimeError(
+                f"one of {self._count} worker processes was killed, as happens when memory runs out: "
+                "take fewer (curation.workers)"
+            ) from error
 
     def __enter__(self) -> Workers:
         return self
@@ -65,16 +75,15 @@ class Workers:
             self._pool.shutdown(cancel_futures=True)
 
 
-def _begin(begin: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+def _begin(parent: int, begin: Callable[..., None], arguments: tuple[Any, ...]) -> None:
     # Ctrl-C reaches the whole group; the parent decides, and shuts the pool down.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=_end_with_parent, args=(parent,), daemon=True).start()
     begin(*arguments)
 
 
-def _end_with_parent() -> None:
-    """A killed parent cannot tell its workers to end: they notice."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        multiprocessing.connection.wait([parent.sentinel])
-        os._exit(1)
+def _end_with_parent(parent: int) -> None:
+    """A killed parent cannot tell its workers to end: they notice that another process adopted them."""
+    while os.getppid() == parent:
+        time.sleep(_LOOK_SECONDS)
+    os._exit(1)
