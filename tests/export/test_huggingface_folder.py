@@ -14,11 +14,10 @@ from safetensors.torch import load_file
 from llmexp.export.huggingface import export_huggingface
 from llmexp.model.config import ModelSpec
 from llmexp.model.decoder import Decoder
-from llmexp.model.families.base import ModelFolderError, differing
+from llmexp.model.families.base import ModelFolderError
 from llmexp.model.io import load
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
-CASES = Path(__file__).parents[1] / "cases" / "inputs"
 TOKENS = 97
 
 
@@ -96,83 +95,6 @@ def test_transformers_gives_the_same_logits_and_greedy_text(changes, tokenizer_f
         prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=12, eos_token_id=None, do_sample=False
     )
     assert theirs.equal(ours)
-
-
-def test_a_tied_matrix_is_stored_once_and_said_to_be_tied(tokenizer_folder, tmp_path):
-    export(make_spec(tie_embeddings=True), tokenizer_folder, tmp_path)
-    assert "lm_head.weight" not in load_file(tmp_path / "model.safetensors")
-    assert json.loads((tmp_path / "config.json").read_text())["tie_word_embeddings"] is True
-
-
-@torch.no_grad()
-def test_untied_matrices_are_both_stored_even_when_equal(tokenizer_folder, tmp_path):
-    spec = make_spec()
-    model = spec.build(seed=1)
-    model.head.weight.copy_(model.embed.weight)
-    export_huggingface(model, spec, tokenizer_folder, tmp_path, {})
-    tensors = load_file(tmp_path / "model.safetensors")
-    assert tensors["lm_head.weight"].equal(tensors["model.embed_tokens.weight"])
-    assert json.loads((tmp_path / "config.json").read_text())["tie_word_embeddings"] is False
-
-
-@torch.no_grad()
-def test_l02_rotary_settings_reach_the_file_and_come_back(tokenizer_folder, tmp_path):
-    case = yaml.safe_load((CASES / "l02_rope.yaml").read_text())["model"]
-    scaling = case["rope_scaling"]
-    spec = make_spec(
-        d_model=96,
-        max_seq_len=case["max_seq_len"],
-        rope_theta=case["rope_theta"],
-        rope_scaling=scaling["type"],
-        rope_factor=scaling["factor"],
-        rope_low_freq_factor=scaling["low_freq_factor"],
-        rope_high_freq_factor=scaling["high_freq_factor"],
-        rope_original_max_seq_len=scaling["original_max_position"],
-    )
-    model = export(spec, tokenizer_folder, tmp_path)
-    written = json.loads((tmp_path / "config.json").read_text())
-    expected = {
-        "rope_theta": 500000.0,
-        "rope_type": "llama3",
-        "factor": 8.0,
-        "low_freq_factor": 1.0,
-        "high_freq_factor": 4.0,
-        "original_max_position_embeddings": 32,
-    }
-    assert written["rope_parameters"] == expected
-    ids = torch.randint(0, TOKENS, (1, 201), generator=torch.Generator().manual_seed(1))
-    got, right = reference(tmp_path)(ids).logits, model(ids)
-    for place in (1, 40, 200):
-        torch.testing.assert_close(got[:, place], right[:, place], rtol=0, atol=1e-4)
-    assert not differing(load(tmp_path)[1], spec)
-
-
-def test_l02_an_unknown_rotary_scaling_is_refused_by_name(tokenizer_folder, tmp_path):
-    export(make_spec(), tokenizer_folder, tmp_path)
-    config = json.loads((tmp_path / "config.json").read_text())
-    config["rope_parameters"] = {"rope_theta": 1e4, "rope_type": "longrope", "factor": 2.0}
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    with pytest.raises(ModelFolderError, match="rope_type='longrope'"):
-        load(tmp_path)
-
-
-@torch.no_grad()
-def test_l03_padded_rows_are_cut_to_the_tokenizers_size(tokenizer_folder, tmp_path):
-    case = json.loads((CASES / "l03_vocab.json").read_text())
-    assert case["tokenizer_size"] == TOKENS
-    spec = make_spec(vocab_size=case["embedding_rows"])
-    model = export(spec, tokenizer_folder, tmp_path)
-    tensors = load_file(tmp_path / "model.safetensors")
-    assert tensors["model.embed_tokens.weight"].shape[0] == TOKENS
-    assert tensors["lm_head.weight"].shape[0] == TOKENS
-    assert json.loads((tmp_path / "config.json").read_text())["vocab_size"] == TOKENS
-    ids = torch.arange(40)[None]
-    torch.testing.assert_close(reference(tmp_path)(ids).logits, model(ids)[..., :TOKENS], rtol=0, atol=1e-4)
-
-
-def test_l03_fewer_rows_than_tokens_is_refused(tokenizer_folder, tmp_path):
-    with pytest.raises(ModelFolderError, match=r"97 tokens.*rows for 96"):
-        export(make_spec(vocab_size=96), tokenizer_folder, tmp_path)
 
 
 def test_the_tokenizer_with_its_template_and_special_tokens_comes_along(tokenizer_folder, tmp_path):
