@@ -12,10 +12,11 @@ import warnings
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
+from llmexp.model.decoder import Decoder
 from llmexp.objective.base import Loss, Objective, TokenBatch
 
 LOGITS_AT_ONCE = 1 << 25
@@ -73,7 +74,7 @@ class GRPO(Objective):
         """Completion tokens that count, end tokens included; without those of truncated rows if masked."""
         return torch.count_nonzero(self.counted(batch))
 
-    def __call__(self, model: nn.Module, batch: TokenBatch) -> Loss:
+    def __call__(self, model: Decoder, batch: TokenBatch) -> Loss:
         """See :class:`Objective`; a batch in which nothing counts gives 0 with zero gradients."""
         counted = self.counted(batch)
         hidden = model.hidden(batch.ids, positions=batch.positions, doc_ids=batch.doc_ids)

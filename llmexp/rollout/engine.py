@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from llmexp.model.decoder import Decoder
 from llmexp.rollout.sampling import Sampling, draw
 
 UNWRITTEN = -1
@@ -54,7 +55,7 @@ class Completions:
 
 
 def generate(
-    model: nn.Module,
+    model: Decoder,
     prompts: Sequence[Sequence[int]],
     sampling: Sampling,
     keys: Sequence[int],
@@ -115,7 +116,7 @@ def ended(ids: Tensor, ends: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def stream(
-    model: nn.Module,
+    model: Decoder,
     tokenizer: Any,
     prompt: Sequence[int],
     sampling: Sampling,
@@ -181,7 +182,7 @@ def _check(prompts: Sequence[Sequence[int]], keys: Sequence[int], context_length
 
 
 @contextmanager
-def _inference(model: nn.Module) -> Iterator[None]:
+def _inference(model: Decoder) -> Iterator[None]:
     """Eval mode and no gradients; not ``inference_mode``, whose tensors a loss may not use later."""
     training = model.training
     model.eval()
@@ -193,7 +194,7 @@ def _inference(model: nn.Module) -> Iterator[None]:
 
 
 def _decode(
-    model: nn.Module,
+    model: Decoder,
     prompts: Sequence[Sequence[int]],
     sampling: Sampling,
     keys: Tensor,
@@ -229,7 +230,7 @@ def _decode(
 
 
 def _read_prompts(
-    model: nn.Module, prompts: Sequence[Sequence[int]], room: int, pad_id: int
+    model: Decoder, prompts: Sequence[Sequence[int]], room: int, pad_id: int
 ) -> tuple[Any, Tensor]:
     """A cache that holds the prompts with ``room`` tokens to spare, and their next logits (rows, vocab)."""
     device = next(model.parameters()).device

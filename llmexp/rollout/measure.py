@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from torch import nn
-
+from llmexp.model.decoder import Decoder
 from llmexp.rollout.engine import completion_texts, generate
 from llmexp.rollout.prompts import prompt_ids
 from llmexp.rollout.rewards.exact_answer import same_answer
@@ -14,7 +13,7 @@ from llmexp.rollout.sampling import Sampling
 
 
 def exact_match(
-    model: nn.Module,
+    model: Decoder,
     tokenizer: Any,
     records: Sequence[dict[str, Any]],
     *,

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from llmexp.data.batch import Batch
+from llmexp.model.decoder import Decoder
 from llmexp.objective.grpo import GRPO, token_logprobs
 from llmexp.rollout.engine import Completions, completion_texts, generate
 from llmexp.rollout.prompts import PromptOrder, prompt_ids
@@ -49,7 +50,7 @@ class RolloutSource:
         temperature: float,
         max_new_tokens: int,
         generate_batch: int,
-        model: nn.Module,
+        model: Decoder,
         tokenizer: Any,
         records: Sequence[dict[str, Any]],
         reward: Reward,
@@ -57,7 +58,7 @@ class RolloutSource:
         seed: int,
         global_batch: int,
         micro_batch: int | None = None,
-        reference: nn.Module | None = None,
+        reference: Decoder | None = None,
         context_length: int | None = None,
         rank: int = 0,
         world: int = 1,
@@ -186,7 +187,7 @@ class RolloutSource:
         return [str(self.records[i].get("id", i)) for i in prompts]
 
     @torch.no_grad()
-    def _reference_logprobs(self, reference: nn.Module, batch: Batch) -> Tensor:
+    def _reference_logprobs(self, reference: Decoder, batch: Batch) -> Tensor:
         """(batch, seq) float32: the reference's log-probabilities of the targets that count, else 0."""
         reference.to(batch.ids.device).eval()
         with self.autocast():

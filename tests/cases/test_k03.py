@@ -29,7 +29,7 @@ def test_temperature_0_is_argmax_for_every_seed(seed: int) -> None:
 
 @pytest.mark.parametrize("fields", [{"temperature": -1}, {"top_p": 1.1}, {"top_p": -0.1}])
 def test_values_out_of_range_are_refused(fields: dict) -> None:
-    with pytest.raises(ValueError, match="below 0|between 0 and 1"):
+    with pytest.raises(ValueError, match=r"below 0|between 0 and 1"):
         Sampling(**fields)
 
 

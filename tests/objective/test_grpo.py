@@ -77,7 +77,7 @@ def test_a_reward_that_is_not_finite_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ratio", "advantage", "loss", "held"),
+    "ratio, advantage, loss, held",
     [
         (1.0, 2.0, -2.0, False),
         (1.5, 2.0, -1.28 * 2, True),

@@ -103,7 +103,7 @@ def test_the_model_returns_to_its_mode(model: torch.nn.Module) -> None:
     assert model.training
 
 
-@pytest.mark.parametrize(("prompts", "word"), [([[]], "empty"), ([[1] * 60], "no room")])
+@pytest.mark.parametrize("prompts, word", [([[]], "empty"), ([[1] * 60], "no room")])
 def test_a_prompt_that_cannot_be_continued_is_named(model: torch.nn.Module, prompts: list, word: str) -> None:
     with pytest.raises(ValueError, match=f"prompt 0.*{word}"):
         generate(model, prompts, GREEDY, keys(1), [], context_length=60)

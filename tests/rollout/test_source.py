@@ -166,7 +166,7 @@ def test_every_prompt_comes_once_an_epoch_in_another_order() -> None:
 
 
 @pytest.mark.parametrize(
-    ("record", "word"),
+    "record, word",
     [
         ({"id": "x"}, "messages"),
         ({"id": "x", "messages": [{"role": "assistant", "content": "4"}]}, "assistant"),
