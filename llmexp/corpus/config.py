@@ -412,13 +412,6 @@ class CurationSpec(Spec):
     """Steps by name, in the order in which they run."""
 
     steps: dict[str, StepSpec] = setting("The steps, by name.", default={})
-    workers: int | None = setting(
-        "Processes; the result is the same for any number. Empty = one a core.",
-        default=None,
-        unit="processes",
-        ge=1,
-        result=False,
-    )
     order: list[str] = setting("Names of the steps in the order they run; empty = as written.", default=[])
 
     def __post_init__(self) -> None:

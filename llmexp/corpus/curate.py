@@ -152,7 +152,7 @@ def curate(
 ) -> dict[str, Any]:
     """Send the corpus at ``corpus`` through the steps into one at ``out``; the removed go to ``out/removed``.
 
-    The output is the same, byte for byte, for any number of ``workers`` (default: the spec's).
+    The output is the same, byte for byte, for any number of ``workers`` (default: one a core).
 
     Returns:
         the new corpus' ``stats.json``: what came in and what was kept, and for each step the
@@ -169,7 +169,7 @@ def curate(
     total = sum(read_statistics(corpus).get("documents", {}).values()) or None
     with (
         CorpusWriter(out, ("train", "heldout", "removed")) as writer,
-        Workers(workers or spec.workers or cores(), _begin, (spec.steps, spec.order)) as pool,
+        Workers(workers or cores(), _begin, (spec.steps, spec.order)) as pool,
         shown.task("curate", total=total, unit="documents") as task,
     ):
         stream = _chunks(corpus, before)

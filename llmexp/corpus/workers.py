@@ -61,7 +61,7 @@ class Workers:
         except BrokenProcessPool as error:
             raise RuntimeError(
                 f"one of {self._count} worker processes was killed, as happens when memory runs out: "
-                "take fewer (curation.workers)"
+                "set workers to a smaller number"
             ) from error
 
     def __enter__(self) -> Workers:
