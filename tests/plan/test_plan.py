@@ -261,7 +261,7 @@ def test_every_hardware_option_is_there_and_names_its_source():
         if known.kind in (DeviceKind.auto, DeviceKind.cpu):
             assert known.peak_flops_bf16 is None
         else:
-            assert "ource: " in text
+            assert "source: " in text.lower()
             assert known.peak_flops_bf16
             assert known.memory_bytes
             assert known.memory_bandwidth
