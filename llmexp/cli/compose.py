@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import hydra.core.global_hydra
+import hydra.version
 from hydra._internal.hydra import Hydra
 from hydra._internal.utils import create_automatic_config_search_path
 from hydra.core.config_search_path import SearchPathQuery
@@ -70,6 +71,7 @@ def session(config_dirs: list[str], *, complete: bool = True) -> Session:
         search_path.prepend(
             provider="command-line", path=f"file://{path}", anchor=SearchPathQuery(provider="schema")
         )
+    hydra.version.setbase("1.3")
     loader = SpecLoader(search_path, validate=_validator() if complete else None)
     hydra.core.global_hydra.GlobalHydra.instance().clear()
     made = Hydra(task_name="llmexp", config_loader=loader)

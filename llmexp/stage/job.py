@@ -50,7 +50,7 @@ def run_job(
         job.root.tracking,
         run_dir=job.run_dir,
         name=job.name,
-        stage=job.spec.kind,
+        stage=job.kind,
         outputs=Path(job.root.paths.outputs),
         parent=parent,
         mask=job.secrets,
