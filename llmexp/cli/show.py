@@ -35,7 +35,7 @@ def main(args: list[str]) -> int:
         "reference",
         nargs="?",
         default="last",
-        help="a run (last, part of a name, folder), RUN/STAGE, or an artifact (start of a fingerprint, folder)",
+        help="a run (last, part of a name, folder), RUN/STAGE, or an artifact (fingerprint, folder)",
     )
     given = made.parse_args(args)
     places = places_of(given)

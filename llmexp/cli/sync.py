@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -40,7 +39,7 @@ def main(args: list[str]) -> int:
     made.add_argument("--uri", help="deliver to this address instead of the one that the run was tracked at")
     given = made.parse_args(args)
     places = places_of(given)
-    results = [_deliver(kept, given) for kept in _kept(given.runs, places)]
+    results = _delivered(_kept(given.runs, places), given.uri)
     shown = [r for r in results if given.runs or r["delivered"] or r["remaining"] or r["problem"]]
     for result in shown:
         result["run"] = run_name(Path(result["path"]), places)
@@ -79,29 +78,44 @@ def _folders(run_dir: Path, stage: str | None) -> Iterator[Path]:
     yield from (Path(link.run_dir) for name, link in links.items() if link.run_dir and stage in (None, name))
 
 
-def _deliver(kept: Kept, given: argparse.Namespace) -> dict[str, Any]:
+def _delivered(runs: list[Kept], uri: str | None) -> list[dict[str, Any]]:
+    """What was delivered of each run, once each: a pipeline's stages go with it."""
+    found: dict[Path, dict[str, Any]] = {}
+    for kept in runs:
+        if kept.run_dir.resolve() not in found:
+            for result in _deliver(kept, uri):
+                found.setdefault(Path(result["path"]).resolve(), result)
+    return list(found.values())
+
+
+def _deliver(kept: Kept, uri: str | None) -> list[dict[str, Any]]:
     from llmexp.track.delivery import Destination, sync
     from llmexp.track.masking import HIDDEN
     from llmexp.track.process import QUIET
 
-    address = {**kept.run.tracking["address"], **({"uri": given.uri} if given.uri else {})}
+    address = {**kept.run.tracking["address"], **({"uri": uri} if uri else {})}
     where = Destination(kept.run.tracking["sink"], address)
-    result = {
-        "path": str(kept.run_dir),
-        "uri": where.public()["address"].get("uri", ""),
-        "delivered": 0,
-        "remaining": 0,
-        "problem": "",
-    }
+    shown = where.public()["address"].get("uri", "")
     if HIDDEN in address.get("uri", ""):
-        return {
-            **result,
-            "problem": "its address holds a password, which is not written down: give it with --uri",
-        }
+        problem = "its address holds a password, which is not written down: give it with --uri"
+        return [_result(kept.run_dir, shown, problem=problem)]
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
-    done = sync([kept.run_dir], where)[0]
-    return {**result, "delivered": done.delivered, "remaining": done.remaining, "problem": done.problem}
+    return [
+        _result(d.run_dir, shown, d.delivered, d.remaining, d.problem) for d in sync([kept.run_dir], where)
+    ]
+
+
+def _result(
+    run_dir: Path, uri: str, delivered: int = 0, remaining: int = 0, problem: str = ""
+) -> dict[str, Any]:
+    return {
+        "path": str(run_dir),
+        "uri": uri,
+        "delivered": delivered,
+        "remaining": remaining,
+        "problem": problem,
+    }
 
 
 def _print(results: list[dict[str, Any]]) -> None:
@@ -113,7 +127,18 @@ def _print(results: list[dict[str, Any]]) -> None:
     for result in results:
         row(
             made,
-            [result["run"], result["uri"], result["delivered"], result["remaining"], result["problem"]],
+            [
+                result["run"],
+                result["uri"],
+                result["delivered"],
+                result["remaining"],
+                _short(result["problem"]),
+            ],
             style="red" if result["problem"] else "",
         )
     shown.print(made)
+
+
+def _short(problem: str) -> str:
+    """A problem in a line or two; --json has all of it."""
+    return problem if len(problem) <= 160 else problem[:159] + "…"

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from llmexp.stage.runs import PipelineRecord
 from llmexp.store.artifact import Artifact
 from llmexp.store.errors import Damaged
 
@@ -147,3 +148,22 @@ def test_unfinished_work_in_a_folder_of_its_own_is_kept(world, look, tmp_path):
     world.run(folder=elsewhere)
     Unfinished(world.store.root / ".unfinished").put("pipeline-0", elsewhere)
     assert look("store", "prune", "--dry-run", "--json").json["items"] == []
+
+
+def test_the_runs_of_a_sweep_are_kept(world, look):
+    world.run(folder=world.outputs / "sweeps" / "2026-01-31" / "12-00-00" / "0")
+    assert look("store", "prune", "--dry-run", "--json").json["items"] == []
+
+
+def test_what_a_command_gave_to_a_stage_that_has_not_begun_is_kept(world, look):
+    artifact = model_of(world.run(), look)
+    run = world.run(text="other")
+    record = PipelineRecord.read(run)
+    record.overrides = [f"sft.inputs.model={artifact.fingerprint[:10]}"]
+    record.write(run)
+    shutil.rmtree(artifact_run(artifact, world))
+    assert look("store", "prune", "--dry-run", "--json").json["items"] == []
+
+
+def artifact_run(artifact: Artifact, world) -> Path:
+    return (world.outputs / "runs" / artifact.manifest.run_id).parent
