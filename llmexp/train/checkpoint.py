@@ -48,7 +48,8 @@ class Checkpoint:
         """The tensors of ``model`` or ``optimizer``, on the CPU."""
         from safetensors.torch import load_file
 
-        return load_file(self.path / f"{group}.safetensors")
+        # Not mapped: the file may be removed, or lie on another machine, while the tensors are in use.
+        return load_file(self.path / f"{group}.safetensors", backend="pread")
 
 
 class Checkpoints:

@@ -1,21 +1,15 @@
 """The loss and its gradient do not depend on how the global batch is cut."""
 
-import json
-from pathlib import Path
-
 import pytest
 import tiny_training as tiny
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llmexp.objective.base import Loss, Objective
 from llmexp.objective.cross_entropy import CrossEntropy
 from llmexp.parallel.mesh import Mesh
 from llmexp.train.config import Precision, Recompute
 from llmexp.train.step import Gradient
-
-CASE = Path(__file__).parents[1] / "cases" / "inputs" / "g01_micro.json"
 
 
 def gradient(model, objective=None, **changes):
@@ -29,37 +23,10 @@ def outcome_and_gradient(micro_batches, **changes):
     return outcome, torch.cat([p.grad.flatten() for p in model.parameters()])
 
 
-class Told(Objective):
-    """Losses that are known beforehand: each batch's own mean, summed over its tokens."""
-
-    def __init__(self, means):
-        self._means = iter(means)
-
-    def __call__(self, model, batch):
-        return Loss(model.embed.weight.sum() * 0 + next(self._means) * self.count(batch))
-
-
 def micro(n_tokens):
     batch = tiny.Sequences(rows=1).batch(0)
     batch.mask = torch.arange(tiny.SEQ)[None] < n_tokens
     return batch
-
-
-def test_micro_batches_of_unequal_length_give_the_mean_over_tokens_not_of_means():
-    case = (
-        json.loads(CASE.read_text())
-        if CASE.exists()
-        else {
-            "micro": [{"tokens": 10, "mean_loss": 1.0}, {"tokens": 2, "mean_loss": 4.0}],
-            "right": 1.5,
-        }
-    )
-    told = Told([m["mean_loss"] for m in case["micro"]])
-    outcome = gradient(tiny.model(), told)(
-        [micro(m["tokens"]) for m in case["micro"]], 0, lambda loss: loss.backward()
-    )
-    assert outcome.loss == pytest.approx(case["right"])
-    assert outcome.counted == 12
 
 
 @settings(max_examples=15, deadline=None)

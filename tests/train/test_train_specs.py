@@ -2,8 +2,10 @@
 
 import inspect
 import shutil
+from pathlib import Path
 
 import pytest
+import yaml
 
 from llmexp.config.spec import settings, target
 from llmexp.parallel.config import ParallelSpec
@@ -81,3 +83,19 @@ def test_the_automatic_micro_batch_is_the_largest_even_cut_that_fits(share, free
     memory = MemoryOfTokens(bytes_per_token=2.0, free_bytes=2.0 * free_tokens)
     trainer = TrainerSpec(max_steps=1, global_batch=share * 2)
     assert automatic_micro_batch(trainer, ranks=2, seq_len=10, memory=memory) == expected
+
+
+CONF = Path(__file__).parents[2] / "conf"
+OPTIONS = [
+    p for group in ("optimizer", "scheduler", "trainer", "parallel") for p in CONF.glob(f"{group}/*.yaml")
+]
+
+
+@pytest.mark.parametrize("option", OPTIONS, ids=lambda p: f"{p.parent.name}={p.stem}")
+def test_every_option_is_a_spec_without_mistakes_and_has_a_header(option):
+    text = option.read_text(encoding="utf-8")
+    assert text.startswith("# ")
+    values = yaml.safe_load(text)
+    module, _, name = values.pop("_target_").rpartition(".")
+    spec = target(f"{module}:{name}")(**values)
+    assert not list(spec.check())
