@@ -125,6 +125,9 @@ def _asked(cfg: DictConfig, lines: list[Line], paths: list[str], known: list[str
     wanted = paths or list(dict.fromkeys(_node_path(line, known) for line in lines if line.key not in WHOLE))
     for path in wanted:
         found = list(_nodes(cfg, path))
+        while not found and not paths and "." in path:  # a value within a list or mapping: its node
+            path = path.rpartition(".")[0]
+            found = list(_nodes(cfg, path))
         if not found:
             places = [
                 *map(str, cfg.stages),

@@ -29,9 +29,9 @@ def main(args: list[str]) -> int:
     given = made.parse_args(args)
     places = places_of(given)
     run_dir = the_run(given.run, places)
-    from llmexp.stage.reporting import write
+    from llmexp.stage.reporting import report_data, write
 
-    path = write(run_dir)
+    path = write(run_dir, report_data(run_dir, places.runs))[0]
     if given.json:
         print_json({"run": str(run_dir), "report": str(path)})
     else:

@@ -11,7 +11,9 @@ from typing import Any
 from llmexp.cli.places import Places, all_runs, places_of, run_and_stage, run_name, verb_parser
 from llmexp.cli.terminal import console, print_json, row, table
 from llmexp.config.mistakes import UserError
+from llmexp.config.spec import settings
 from llmexp.stage.runs import PipelineRecord
+from llmexp.track.config import DeliveredSpec
 from llmexp.track.runs import RUN_FILE, Run, read_run
 
 EXAMPLES = """  llmexp sync
@@ -39,7 +41,7 @@ def main(args: list[str]) -> int:
     made.add_argument("--uri", help="deliver to this address instead of the one that the run was tracked at")
     given = made.parse_args(args)
     places = places_of(given)
-    results = _delivered(_kept(given.runs, places), given.uri)
+    results = _delivered(_kept(given.runs, places), given.uri, places)
     shown = [r for r in results if given.runs or r["delivered"] or r["remaining"] or r["problem"]]
     for result in shown:
         result["run"] = run_name(Path(result["path"]), places)
@@ -78,23 +80,25 @@ def _folders(run_dir: Path, stage: str | None) -> Iterator[Path]:
     yield from (Path(link.run_dir) for name, link in links.items() if link.run_dir and stage in (None, name))
 
 
-def _delivered(runs: list[Kept], uri: str | None) -> list[dict[str, Any]]:
+def _delivered(runs: list[Kept], uri: str | None, places: Places) -> list[dict[str, Any]]:
     """What was delivered of each run, once each: a pipeline's stages go with it."""
     found: dict[Path, dict[str, Any]] = {}
     for kept in runs:
         if kept.run_dir.resolve() not in found:
-            for result in _deliver(kept, uri):
+            for result in _deliver(kept, uri, places):
                 found.setdefault(Path(result["path"]).resolve(), result)
     return list(found.values())
 
 
-def _deliver(kept: Kept, uri: str | None) -> list[dict[str, Any]]:
+def _deliver(kept: Kept, uri: str | None, places: Places) -> list[dict[str, Any]]:
     from llmexp.track.delivery import Destination, sync
     from llmexp.track.masking import HIDDEN
     from llmexp.track.process import QUIET
 
-    address = {**kept.run.tracking["address"], **({"uri": uri} if uri else {})}
-    where = Destination(kept.run.tracking["sink"], address)
+    sink, address = kept.run.tracking["sink"], kept.run.tracking["address"]
+    if uri is not None:
+        address = _address(sink, address, uri, places)
+    where = Destination(sink, address)
     shown = where.public()["address"].get("uri", "")
     if HIDDEN in address.get("uri", ""):
         problem = "its address holds a password, which is not written down: give it with --uri"
@@ -104,6 +108,21 @@ def _deliver(kept: Kept, uri: str | None) -> list[dict[str, Any]]:
     return [
         _result(d.run_dir, shown, d.delivered, d.remaining, d.problem) for d in sync([kept.run_dir], where)
     ]
+
+
+def _address(sink: str, address: dict[str, str], uri: str, places: Places) -> dict[str, str]:
+    """The keywords of a sink for another address: what depends on it (where files go) is derived anew.
+
+    Raises:
+        UserError: it is no address that the tracker takes.
+    """
+    kind = next(cls for cls in DeliveredSpec.__subclasses__() if cls.sink == sink)
+    fields = {field.name for field in settings(kind)}
+    kept = {key: value or None for key, value in address.items() if key in fields and key != "uri"}
+    spec = kind(**{**kept, "uri": uri})
+    for mistake in spec.check():
+        raise UserError(f"--uri {uri}: {mistake.problem}. {mistake.remedy}")
+    return spec.address(places.outputs)
 
 
 def _result(

@@ -117,7 +117,7 @@ def test_without_a_terminal_prune_asks_for_yes(world, look):
     assert len(fingerprints(look)) == 2
 
 
-@pytest.mark.parametrize(("answer", "left"), [(b"n\n", 2), (b"y\n", 0)])
+@pytest.mark.parametrize("answer, left", [(b"n\n", 2), (b"y\n", 0)])
 def test_on_a_terminal_prune_asks_first(world, look, answer, left):
     shutil.rmtree(world.run())
     ours, theirs = pty.openpty()

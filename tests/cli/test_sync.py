@@ -38,6 +38,7 @@ def test_what_a_dead_server_has_not_got_is_delivered_to_another_address(world, l
     assert [run["remaining"] for run in said.json["runs"]] == [0, 0, 0]
     assert all(run["delivered"] for run in said.json["runs"])
     assert runs_in(database) == 3
+    assert (world.outputs / "mlartifacts").is_dir()  # files go where the tracking option would put them
 
 
 def test_what_is_delivered_is_not_delivered_again(world, look, database):
@@ -75,3 +76,10 @@ def test_a_password_that_is_not_written_down_must_be_given(world, look):
     assert said.code == 1
     assert "--uri" in said.json["runs"][0]["problem"]
     assert "secret" not in said.out
+
+
+def test_an_address_that_the_tracker_does_not_take_is_a_mistake(world, look):
+    world.run(spec=AWAY)
+    said = look("sync", "last", "--uri", "mlruns")
+    assert said.code == 2
+    assert "neither a server nor a database" in said.err
