@@ -7,6 +7,7 @@ from pathlib import Path
 
 from llmexp.launch.executors import executor
 from llmexp.launch.signals import stop_on_signals
+from llmexp.report.data import ReportData
 from llmexp.stage import reporting
 from llmexp.stage.graph import Composition, locate
 from llmexp.stage.runner import Runner, new_record
@@ -71,12 +72,15 @@ def run_pipeline(composition: Composition, store: Store, run_dir: Path, *, comma
         except Interrupted as error:
             raise Interrupted(f"{error}. Nothing is lost: the same command goes on.") from None
         marks.done(identity)
-    report = reporting.write(run_dir)
-    _say(composition, run_dir, report)
+        data = reporting.report_data(run_dir, runner.runs, composition.secrets)
+        page, *figures = reporting.write(run_dir, data)
+        for path in (page, *figures):
+            tracker.file(path, path.name)
+    _say(composition, run_dir, data, page)
     return 0
 
 
-def _say(composition: Composition, run_dir: Path, report: Path) -> None:
+def _say(composition: Composition, run_dir: Path, data: ReportData, page: Path) -> None:
     """The closing words."""
     from rich.console import Console
 
@@ -85,8 +89,8 @@ def _say(composition: Composition, run_dir: Path, report: Path) -> None:
     outputs, tracked = Path(composition.root.paths.outputs), composition.root.tracking
     uri = tracked.address(outputs).get("uri") if type(tracked).__name__ == "MlflowSpec" else None
     print_summary(
-        reporting.report_data(run_dir),
+        data,
         Console(),
-        report=report,
+        report=page,
         next_commands=reporting.next_commands(run_dir, outputs, uri),
     )

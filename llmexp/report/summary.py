@@ -42,15 +42,17 @@ def print_summary(
     title = f"{visible(data.title)} {'is ready' if done else data.status}"
     console.print()
     console.print(Rule(f"[bold]{_escaped(title)}[/]", style="green" if done else "yellow"))
-    for part in parts(data, samples=samples, report=report, next_commands=list(next_commands)):
+    for part in parts(data, samples=samples):
         console.print(part)
+    console.print()
+    for line in _closing(data, report, list(next_commands)):
+        # Never wrapped by us: a path or a command that is cut in two cannot be copied.
+        console.print(line, soft_wrap=True)
     console.print()
 
 
-def parts(
-    data: ReportData, *, samples: int, report: Path | None, next_commands: list[NextCommand]
-) -> Iterable[RenderableType]:
-    """The summary piece by piece."""
+def parts(data: ReportData, *, samples: int) -> Iterable[RenderableType]:
+    """What was learned, piece by piece."""
     from rich.padding import Padding
     from rich.text import Text
 
@@ -65,8 +67,6 @@ def parts(
     shown = _samples(data, samples)
     if shown is not None:
         yield Padding(shown, (1, 2, 0, 2))
-    yield Padding(_closing(data, report, next_commands), (1, 2, 0, 2))
-
 
 def _learned(data: ReportData) -> str:
     """The headline figures as sentences."""
@@ -142,22 +142,18 @@ def _samples(data: ReportData, count: int) -> RenderableType | None:
     return grid
 
 
-def _closing(data: ReportData, report: Path | None, next_commands: list[NextCommand]) -> RenderableType:
-    """How long it took, where the report is, and what to do next."""
-    from rich.table import Table as Grid
-
-    grid = Grid(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
-    grid.add_column(style="dim", no_wrap=True)
-    grid.add_column(overflow="fold")
+def _closing(data: ReportData, report: Path | None, next_commands: list[NextCommand]) -> Iterable[str]:
+    """How long it took, where the report is, and what to do next: one line each."""
+    rows = []
     if data.seconds is not None:
         cached = sum(row.cached for row in data.stages)
-        about = f"{len(data.stages)} stages, {cached} cached" if data.stages else ""
-        grid.add_row("Time", f"{duration(data.seconds)} [dim]{about}[/]")
+        about = f"{len(data.stages)} stages, {cached} found in the store" if data.stages else ""
+        rows.append(("time", f"{duration(data.seconds)} [dim]{about}[/]"))
     if report is not None:
-        grid.add_row("Report", f"[cyan]{_escaped(str(report))}[/]")
-    for step in next_commands:
-        grid.add_row(_escaped(step.what), f"[bold]{_escaped(step.command)}[/]")
-    return grid
+        rows.append(("report", f"[cyan]{_escaped(str(report))}[/]"))
+    rows += [(step.what, f"[bold]{_escaped(step.command)}[/]") for step in next_commands]
+    width = max((len(what) for what, _ in rows), default=0)
+    return [f"  [dim]{_escaped(what.ljust(width))}[/]  {text}" for what, text in rows]
 
 
 def _one_line(text: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from llmexp.corpus.records import read_records
+from llmexp.evaluate.result import summary
 from llmexp.evaluate.run import evaluate
 from llmexp.stage.config import Evaluate
 from llmexp.stage.context import Context
@@ -28,4 +29,4 @@ def run(spec: Evaluate, context: Context) -> dict[str, Any]:
         tracker=context.tracker,
         should_stop=context.should_stop,
     )
-    return {"table": result["table"], "baselines": result["baselines"]}
+    return summary(result)

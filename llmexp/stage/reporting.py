@@ -7,46 +7,52 @@ from pathlib import Path
 
 from llmexp.report.collect import StageLink, collect
 from llmexp.report.data import ReportData
-from llmexp.report.page import write_report
+from llmexp.report.page import write_figures, write_report
 from llmexp.report.summary import NextCommand
 from llmexp.stage.runs import PipelineRecord
+from llmexp.stage.runs import StageLink as StageRecord
 from llmexp.store.artifact import Artifact
+from llmexp.track.masking import mask_of
 
 
-def report_data(run_dir: Path) -> ReportData:
-    """Everything that a report of this run shows."""
+def report_data(run_dir: Path, runs: Path, secrets: frozenset[str] = frozenset()) -> ReportData:
+    """Everything that a report of this run shows; ``runs`` is the folder of all runs."""
     record = PipelineRecord.read(run_dir)
-    runs = run_dir.parent.parent
-    links = []
-    for name, link in record.stages.items():
-        artifact = Path(link.path) if link.path else None
-        made_by = Path(link.run_dir) if link.run_dir else None
-        if made_by is None and artifact is not None:
-            earlier = runs / Artifact.load(artifact).manifest.run_id
-            made_by = earlier if earlier.is_dir() else None
-        links.append(
-            StageLink(
-                name=name,
-                stage=link.stage,
-                artifact=artifact,
-                run_dir=made_by,
-                cached=link.cached,
-                status=link.status,
-            )
-        )
     environment = run_dir / "artifacts" / "environment.json"
-    return collect(
+    data = collect(
         title=record.title,
-        stages=links,
+        stages=[_link(name, link, runs) for name, link in record.stages.items()],
         command=record.command,
         run_dir=run_dir,
         environment=json.loads(environment.read_text()) if environment.is_file() else {},
+        notes=[f"{name} {link.status}: {link.error}" for name, link in record.stages.items() if link.error],
+        mask=mask_of(secrets),
+    )
+    # The record's word counts: the pipeline's own run is still open while its report is written.
+    data.status, data.seconds = record.status, record.seconds
+    return data
+
+
+def _link(name: str, link: StageRecord, runs: Path) -> StageLink:
+    """Where the report finds a stage's artifact and the run that made it, also when that was an earlier one."""
+    artifact = Path(link.path) if link.path and Path(link.path).is_dir() else None
+    made_by = Path(link.run_dir) if link.run_dir else None
+    if made_by is None and artifact is not None:
+        made_by = runs / Artifact.load(artifact).manifest.run_id
+    return StageLink(
+        name=name,
+        stage=link.stage,
+        artifact=artifact,
+        run_dir=made_by if made_by is not None and made_by.is_dir() else None,
+        cached=link.cached,
+        status=link.status,
+        seconds=link.seconds,
     )
 
 
-def write(run_dir: Path) -> Path:
-    """Write ``report.html`` into the run folder."""
-    return write_report(report_data(run_dir), run_dir / "report.html")
+def write(run_dir: Path, data: ReportData) -> list[Path]:
+    """Write ``report.html`` and its figures into the run folder; the page comes first."""
+    return [write_report(data, run_dir / "report.html"), *write_figures(data, run_dir / "figures")]
 
 
 def next_commands(run_dir: Path, outputs: Path, tracking_uri: str | None) -> list[NextCommand]:

@@ -12,7 +12,7 @@ from llmexp.config.spec import as_data
 from llmexp.stage.context import External, Input
 from llmexp.stage.graph import Composition, Node, input_fingerprints
 from llmexp.stage.job import StageJob
-from llmexp.stage.runs import PipelineRecord, StageLink, Unfinished
+from llmexp.stage.runs import PipelineRecord, StageLink, Unfinished, run_name
 from llmexp.store.artifact import Artifact
 from llmexp.store.build import Build, Waiting
 from llmexp.store.store import Store
@@ -98,7 +98,6 @@ class Runner:
             stage=node.kind,
             config=as_data(node.spec),
             inputs=input_fingerprints(node, self.composition),
-            run_id=self._run_id(node),
             on_wait=self._waiting,
         ) as build:
             if build.artifact is None:
@@ -107,6 +106,7 @@ class Runner:
                 link.status, link.run_dir = "running", str(run_dir)
                 self.record.write(self.run_dir)
                 marks.put(node.fingerprint, run_dir)
+                build.made_by(run_name(run_dir, self.runs))
                 self._fill(node, artifacts, link, build, run_dir)
                 marks.done(node.fingerprint)
             else:
@@ -159,8 +159,10 @@ class Runner:
             found[need] = dict(given) if node.spec.needs[need].many else next(iter(given.values()))
         return found
 
-    def _run_id(self, node: Node) -> str:
-        return f"{self.run_dir.parent.name}/{self.run_dir.name}/{node.name}"
+    @property
+    def runs(self) -> Path:
+        """The folder of all runs."""
+        return Path(self.composition.root.paths.outputs) / "runs"
 
     def _waiting(self, waiting: Waiting) -> None:
         if self.should_stop():

@@ -82,6 +82,12 @@ def safe(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.") or "run"
 
 
+def run_name(run_dir: Path, runs: Path) -> str:
+    """A run folder as a manifest names it: below ``runs`` where it lies there, else whole."""
+    run_dir = run_dir.absolute()
+    return str(run_dir.relative_to(runs.absolute()) if run_dir.is_relative_to(runs.absolute()) else run_dir)
+
+
 class Unfinished:
     """Marks that lead from an identity (a fingerprint) to the run folder that works on it."""
 

@@ -63,6 +63,10 @@ class Build:
         """How many times this artifact was begun, this time included; 0 when it was found."""
         return self._lease.epoch if self._lease else 0
 
+    def made_by(self, run_id: str) -> None:
+        """Say which run builds, once that is known."""
+        self._about["run_id"] = run_id
+
     def guard(self) -> None:
         """Return if this process is still the one that builds; cheap enough for every checkpoint.
 

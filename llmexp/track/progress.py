@@ -14,6 +14,10 @@ INTERVAL = 5.0
 """Seconds between two plain lines of one task."""
 
 
+STAGES = "stages"
+"""Unit of the pipeline's own task."""
+
+
 class Interrupted(Exception):
     """A run stopped at a boundary because a person or the scheduler asked; its work is saved.
 
@@ -129,9 +133,10 @@ class Plain:
             self._show(task, f"{clock(left)} left" if left is not None else "")
 
     def end(self, task: Task) -> None:
-        """The last state and the time it took."""
+        """The last state and the time it took; nothing for the pipeline's line, whose stages were told."""
         self._shown.pop(id(task), None)
-        self._show(task, f"in {clock(time.monotonic() - task.started)}")
+        if task.unit != STAGES:
+            self._show(task, f"in {clock(time.monotonic() - task.started)}")
 
     def line(self, text: str) -> None:
         """The line."""
@@ -228,7 +233,7 @@ class Progress:
     def stage(self, name: str, index: int, total: int) -> Iterator[Task]:
         """Show the pipeline's line: stage ``name``, the ``index``-th (from 0) of ``total``."""
         self.line(f"[{index + 1}/{total}] {name}")
-        task = Task(self._display, f"stage {index + 1} of {total}: {name}", total, "stages")
+        task = Task(self._display, f"stage {index + 1} of {total}: {name}", total, STAGES)
         task.completed = index
         self._display.begin(task)
         try:
