@@ -105,6 +105,10 @@ class RolloutSpec(Spec):
     generate_batch: int = setting(
         "Completions generated at a time on one rank.", default=512, ge=1, unit="completions", result=False
     )
+    drop_equal_groups: bool = setting(
+        "Leave groups of equal rewards out: they teach nothing, but cost time and count in the mean.",
+        default=False,
+    )
 
     def check_batch(self, global_batch: int, world: int = 1) -> Iterator[Mistake]:
         """A global batch is whole groups, and the same number on each of ``world`` ranks."""

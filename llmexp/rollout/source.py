@@ -50,6 +50,7 @@ class RolloutSource:
         temperature: float,
         max_new_tokens: int,
         generate_batch: int,
+        drop_equal_groups: bool,
         model: Decoder,
         tokenizer: Any,
         records: Sequence[dict[str, Any]],
@@ -65,7 +66,7 @@ class RolloutSource:
         autocast: Callable[[], AbstractContextManager[Any]] = nullcontext,
         report: Callable[[dict[str, float], int], None] = _not_reported,
     ) -> None:
-        """The first four are :class:`llmexp.rollout.config.RolloutSpec`'s; at run time are given:
+        """The first five are :class:`llmexp.rollout.config.RolloutSpec`'s; at run time are given:
 
         Args:
             model: the policy, the object that is trained.
@@ -98,6 +99,7 @@ class RolloutSource:
         self.records, self.seed, self.group_size = records, seed, group_size
         self.sampling = Sampling(temperature=temperature, max_new_tokens=max_new_tokens)
         self.generate_batch, self.context_length = generate_batch, context_length
+        self.drop_equal_groups = drop_equal_groups
         self.prompts_per_step, self.rank, self.world = global_batch // group_size, rank, world
         self.micro_batch = micro_batch or global_batch // world
         self.autocast, self.report = autocast, report
@@ -125,7 +127,10 @@ class RolloutSource:
         advantages = self.objective.advantages(groups).flatten()
         self.report(rollout_metrics(completions, groups), step + 1)
         prompts = [self._prompts[i] for i in chosen]
-        return self._batches(prompts, completions, advantages, first=start * self.group_size)
+        batches = self._batches(prompts, completions, advantages, self._learned_from(groups))
+        for batch in batches:
+            batch.sample_ids = [start * self.group_size + row for row in batch.sample_ids]
+        return batches
 
     def state_dict(self) -> dict[str, Any]:
         """Nothing: the step says which prompts come next."""
@@ -163,19 +168,30 @@ class RolloutSource:
             self.samples.append(Sample(self.records[index], text, value))
         return torch.tensor([sample.reward for sample in self.samples], dtype=torch.float64)
 
+    def _learned_from(self, groups: Tensor) -> list[int]:
+        """Rows that become batches: all, or those of groups (groups, group_size) whose rewards differ."""
+        rows = torch.arange(groups.numel()).view(groups.shape)
+        if self.drop_equal_groups:
+            rows = rows[groups.amax(-1) != groups.amin(-1)]
+        return rows.flatten().tolist()
+
     def _batches(
-        self, prompts: list[list[int]], completions: Completions, advantages: Tensor, first: int
+        self, prompts: list[list[int]], completions: Completions, advantages: Tensor, learned: list[int]
     ) -> list[Batch]:
-        """Rows of like length together, so that little is padding."""
+        """Rows of like length together, so that little is padding; ``sample_ids`` are the rows.
+
+        Where there is nothing to learn, one row in which nothing counts: ranks wait for each other.
+        """
         lengths = completions.lengths.tolist()
-        order = sorted(range(len(prompts)), key=lambda row: len(prompts[row]) + lengths[row])
+        order = sorted(learned or [0], key=lambda row: len(prompts[row]) + lengths[row])
         batches = []
         for start in range(0, len(order), self.micro_batch):
             rows = order[start : start + self.micro_batch]
             batch = to_batch([prompts[row] for row in rows], completions.select(rows))
             device = batch.ids.device
             batch.extras["advantages"] = advantages[rows].to(device)
-            batch.sample_ids = [first + row for row in rows]
+            batch.mask &= bool(learned)
+            batch.sample_ids = rows
             batch.name_documents = self._names
             if self.reference is not None and self.objective.needs_reference:
                 batch.extras["ref_logprobs"] = self._reference_logprobs(self.reference, batch)

@@ -111,6 +111,33 @@ def test_groups_of_equal_rewards_have_no_advantage_and_are_counted(
     assert (figures["rl/zero_variance_groups"], figures["rl/reward"], step) == (1.0, pytest.approx(0.1), 5)
 
 
+def test_dropped_groups_leave_the_rows_of_the_others(model: torch.nn.Module, tokenizer: Any) -> None:
+    def reward(record: dict, completion: str) -> float:
+        return even_bytes(record, completion) if int(record["answer"]) % 2 else 0.1
+
+    runtime = {"model": model, "tokenizer": tokenizer, "reward": reward, "objective": grpo(), "seed": 3}
+    sizes = {"group_size": 4, "temperature": 0.8, "max_new_tokens": 6}
+    whole, rest = (
+        rows_of(
+            RolloutSpec(**sizes, drop_equal_groups=drop)
+            .build(records=RECORDS, global_batch=24, **runtime)
+            .step(0)
+        )
+        for drop in (False, True)
+    )
+    assert rest == {sample: row for sample, row in whole.items() if row[2] != 0}
+    assert 0 < len(rest) < len(whole)
+
+
+def test_when_every_group_is_dropped_one_row_is_left_that_does_not_count(
+    model: torch.nn.Module, tokenizer: Any
+) -> None:
+    rollouts = source(model, tokenizer, reward=lambda _record, _completion: 0.1)
+    rollouts.drop_equal_groups = True
+    (batch,) = rollouts.step(0)
+    assert (len(batch), int(batch.mask.sum())) == (1, 0)
+
+
 def test_rewards_read_the_record_and_text_without_special_tokens(
     model: torch.nn.Module, tokenizer: Any
 ) -> None:
