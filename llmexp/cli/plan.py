@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 EXAMPLES = """  llmexp plan model=llama3_405b hardware=h100_sxm
   llmexp plan experiment=quickstart
   llmexp plan model=small trainer.precision=bf16 hardware=rtx4090 --json
-  llmexp plan stage=sft inputs.model=last/pretrain"""
+  llmexp plan stage=sft inputs.model=3f9a2c"""
 
 BYTES_VOCABULARY = 256 + 4
 """Every byte, and the special tokens of a trained tokenizer."""
