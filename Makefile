@@ -59,8 +59,16 @@ imports: install-dev
 
 check: lint types imports  ## lint, types, import order
 
-proof: install-dev  ## a whole table of proofs: make proof NAME=quickstart
-	@$(BIN)/python -m bench.proofs $(NAME)
+proof: install-dev  ## a whole table of proofs, written to docs/proofs: make proof quickstart
+	@$(BIN)/python -m bench.proofs $(filter-out proof,$(MAKECMDGOALS))
+
+proofs: install-dev  ## all tables
+	@$(BIN)/python -m bench.proofs --all
+
+# The name after `proof` is an argument, not a target.
+ifeq (proof,$(firstword $(MAKECMDGOALS)))
+$(eval $(filter-out proof,$(MAKECMDGOALS)):;@:)
+endif
 
 wheel: install-dev  ## the wheel, configs included
 	@rm -rf dist && $(PIP) wheel -q --no-deps -w dist .
