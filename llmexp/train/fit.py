@@ -48,7 +48,7 @@ class FitResult:
     stopped_early: bool
     weights_hash: str
     checkpoint: Path | None
-    """The last one that was written or read; on rank 0."""
+    """The last one that was written or read."""
 
 
 def fit(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import signal
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -74,7 +75,15 @@ def drive(trainer: pl.Trainer, loop: pl.LightningModule, steps: Callable[[], Ite
     trainer._signal_connector.received_sigterm = False
     # The loop agrees on stopping once a step; this would do so once more.
     trainer.fit_loop.epoch_loop._broadcast_sigterm_tensor = lambda: None  # type: ignore[method-assign]
-    trainer.fit(loop, train_dataloaders=Stream(steps))
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        trainer.fit(loop, train_dataloaders=Stream(steps))
+    except SystemExit as stop:
+        # It answers Ctrl-C by ignoring the next one and leaving with code 1.
+        if isinstance(stop.__context__, KeyboardInterrupt):
+            signal.signal(signal.SIGINT, handler)
+            raise stop.__context__ from None
+        raise
 
 
 @contextmanager

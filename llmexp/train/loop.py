@@ -95,17 +95,17 @@ class TrainingLoop(pl.LightningModule):
         Raises:
             NoCountedTokens: that has been so since the start.
         """
-        run = self._run
-        self._boundary.after(outcome, None)
-        position = run.position
-        run.tracker.event("no_counted_tokens", step=position.step)
-        log.warning("step %d: none of its %d tokens counts; passed over", position.step, outcome.tokens)
-        if position.counted == 0 and (run.done or position.step >= EMPTY_AT_FIRST):
+        run, position = self._run, self._run.position
+        step = position.step + 1
+        if position.counted == 0 and step >= min(EMPTY_AT_FIRST, run.total or EMPTY_AT_FIRST):
             raise NoCountedTokens(
-                f"none of the {position.tokens} tokens in the first {position.samples} sequences counts, "
-                "so there is nothing to learn: is every prompt longer than loader.seq_len, or does the chat "
-                "template mark no assistant turn?"
+                f"none of the {position.tokens + outcome.tokens} tokens in the first "
+                f"{position.samples + outcome.samples} sequences counts, so there is nothing to learn: is every "
+                "prompt longer than loader.seq_len, or does the chat template mark no assistant turn?"
             )
+        run.tracker.event("no_counted_tokens", step=step)
+        log.warning("step %d: none of its %d tokens counts; passed over", step, outcome.tokens)
+        self._boundary.after(outcome, None)
 
     def _handle_bad(self, reason: str, outcome: Outcome, micro_batches: Sequence[Batch]) -> None:
         """Do what ``on_bad_loss`` says.
@@ -118,7 +118,7 @@ class TrainingLoop(pl.LightningModule):
         repeated = step in run.bad_steps
         mine = [name for batch in micro_batches for name in batch.documents()]
         documents = [name for names in run.mesh.from_each(mine) for name in names]
-        target = run.mesh.from_first(str(run.last_checkpoint) if run.last_checkpoint else None)
+        target = run.last_checkpoint
         ends = policy is OnBadLoss.stop or run.bad_steps.forgiven >= run.trainer.bad_loss_limit
         ends = ends or (policy is OnBadLoss.rollback and target is None)
         action = "stop" if ends else policy.value
@@ -130,14 +130,13 @@ class TrainingLoop(pl.LightningModule):
         figures = {"train/loss": outcome.loss, "train/grad_norm": outcome.grad_norm}
         if ends:
             run.tracker.metrics(figures, step)
-            last = Path(target) if target else None
-            raise BadLoss(reason, step=step, documents=documents, checkpoint=last, repeated=repeated)
+            raise BadLoss(reason, step=step, documents=documents, checkpoint=target, repeated=repeated)
         log.warning("step %d: %s; %s", step, reason, action)
         if policy is OnBadLoss.skip:
             self._boundary.after(outcome, None)
-        else:
+        elif target is not None:
             run.tracker.metrics(figures, step)
-            self._roll_back(Path(target))
+            self._roll_back(target)
 
     def _roll_back(self, target: Path) -> None:
         """Go to the last good checkpoint; on the way back here the bad step is passed over."""

@@ -101,13 +101,19 @@ class Run:
         return self.schedule(updates, max(total, updates + 1))
 
     def save(self) -> Path | None:
-        """Write a checkpoint of the present position; None when it could not be written.
+        """Write a checkpoint of the present position; None, on every rank, when that failed.
 
         A disk that is full is no reason to lose the run: the last good checkpoint stays, and
         people are told. What was logged is on the disk before the checkpoint that follows it.
         """
-        if not self.mesh.is_first:
+        written = self._write() if self.mesh.is_first else None
+        path = self.mesh.from_first(str(written) if written else None)
+        if path is None:
             return None
+        self.last_checkpoint = Path(path)
+        return self.last_checkpoint
+
+    def _write(self) -> Path | None:
         tensors, numbers = optimizer_tensors(self.model, self.optimizer)
         self.tracker.flush()
         state = {
@@ -124,7 +130,6 @@ class Run:
         except OSError as error:
             self._tell_not_saved(error)
             return None
-        self.last_checkpoint = path
         self.tracker.event("checkpoint", step=self.position.step, path=str(path))
         return path
 

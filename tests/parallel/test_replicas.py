@@ -62,7 +62,7 @@ def test_two_ranks_end_with_equal_weights(told):
 
 
 def test_a_stop_asked_of_one_rank_stops_both_at_the_same_step(told):
-    assert all("stopped after step 6" in each["interrupted"] for each in told)
+    assert all("stopped after step 6, saved as" in each["interrupted"] for each in told)
 
 
 def test_only_the_first_rank_logs(told):

@@ -177,3 +177,11 @@ def test_a_single_batch_in_which_nothing_counts_is_passed_over_and_logged_as_nan
     assert (result.steps, result.skipped) == (12, 1)
     assert math.isnan(tracker.values["train/loss"][4])
     assert "no_counted_tokens" in tracker.kinds()
+
+
+def test_a_run_that_learned_nothing_is_not_taken_for_finished_when_started_again(tmp_path):
+    for _ in range(2):
+        source = tiny.Sequences()
+        source.empty_steps = set(range(100))
+        with pytest.raises(NoCountedTokens):
+            tiny.train(tmp_path, source=source)
