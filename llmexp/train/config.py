@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import ClassVar
@@ -315,25 +315,3 @@ def check_budget(trainer: TrainerSpec, scheduler: SchedulerSpec, seq_len: int) -
     total = trainer.steps(seq_len)
     if total is not None:
         yield from (mistake.under("scheduler") for mistake in scheduler.check_steps(total))
-
-
-@dataclass(frozen=True)
-class MemoryOfTokens:
-    """What one token of a micro-batch costs, for the automatic choice of ``micro_batch``."""
-
-    bytes_per_token: float
-    free_bytes: float
-    largest: int = field(default=16_384)
-    """Tokens beyond which a larger micro-batch is no faster."""
-
-
-def automatic_micro_batch(trainer: TrainerSpec, ranks: int, seq_len: int, memory: MemoryOfTokens) -> int:
-    """Sequences in one forward pass: the given ones, or the largest even cut of a rank's share that fits.
-
-    At least 1. The loss does not depend on it: sums over micro-batches are divided by the global count.
-    """
-    share = max(1, trainer.global_batch // ranks)
-    if trainer.micro_batch is not None:
-        return min(trainer.micro_batch, share)
-    fit = min(memory.largest, memory.free_bytes / memory.bytes_per_token) / seq_len
-    return max([n for n in range(1, share + 1) if share % n == 0 and n <= fit], default=1)

@@ -10,7 +10,7 @@ import yaml
 from llmexp.config.spec import settings, target
 from llmexp.parallel.config import ParallelSpec
 from llmexp.train import config
-from llmexp.train.config import MemoryOfTokens, TrainerSpec, automatic_micro_batch, check_batch, check_budget
+from llmexp.train.config import TrainerSpec, check_batch, check_budget
 
 BUILDING = [
     config.AdamWSpec,
@@ -74,15 +74,6 @@ def test_a_schedule_that_does_not_fit_the_budget_is_a_mistake():
         "scheduler.warmup_steps"
     ]
     assert not list(check_budget(trainer, config.CosineSpec(warmup_steps=10), seq_len=5))
-
-
-@pytest.mark.parametrize(
-    "share,free_tokens,expected", [(32, 1e9, 32), (32, 100, 8), (12, 100, 6), (7, 60, 1), (8, 1, 1)]
-)
-def test_the_automatic_micro_batch_is_the_largest_even_cut_that_fits(share, free_tokens, expected):
-    memory = MemoryOfTokens(bytes_per_token=2.0, free_bytes=2.0 * free_tokens)
-    trainer = TrainerSpec(max_steps=1, global_batch=share * 2)
-    assert automatic_micro_batch(trainer, ranks=2, seq_len=10, memory=memory) == expected
 
 
 CONF = Path(__file__).parents[2] / "conf"
