@@ -118,7 +118,7 @@ def _address(sink: str, address: dict[str, str], uri: str, places: Places) -> di
     """
     kind = next(cls for cls in DeliveredSpec.__subclasses__() if cls.sink == sink)
     fields = {field.name for field in settings(kind)}
-    kept = {key: value or None for key, value in address.items() if key in fields and key != "uri"}
+    kept: dict[str, Any] = {k: v or None for k, v in address.items() if k in fields and k != "uri"}
     spec = kind(**{**kept, "uri": uri})
     for mistake in spec.check():
         raise UserError(f"--uri {uri}: {mistake.problem}. {mistake.remedy}")

@@ -103,7 +103,7 @@ def test_what_the_environment_holds_is_not_printed(llmexp, monkeypatch):
 
 
 def test_a_wrong_path_is_a_mistake_with_the_nearest_name(llmexp):
-    said = llmexp("config", "experiment=quickstart", "sft.optimzer")
+    said = llmexp("config", "experiment=quickstart", "sft.optimizzr")
     assert said.code == 2
     assert "Did you mean 'sft.optimizer'?" in said.err
 
