@@ -43,6 +43,7 @@ class Writer:
             [completion_key(seed, i, 0) for i in room],
             self.tokenizer.end_ids,
             context_length=self.context_length,
+            vocab_size=self.tokenizer.vocab_size,
         )
         texts = dict(zip(room, completion_texts(self.tokenizer, completions), strict=True))
         return [texts.get(i, "") for i in range(len(prompts))]

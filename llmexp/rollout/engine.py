@@ -64,6 +64,7 @@ def generate(
     pad_id: int = 0,
     batch_size: int = 256,
     context_length: int | None = None,
+    vocab_size: int | None = None,
 ) -> Completions:
     """Continue each prompt until an end token, ``sampling.max_new_tokens`` or the end of the context.
 
@@ -76,6 +77,7 @@ def generate(
         pad_id: fills rows behind their end.
         batch_size: rows generated at a time; changes memory and speed, not the text.
         context_length: positions that the model covers; None sets no limit.
+        vocab_size: of the tokenizer; a model may have more rows (padding), which are never drawn.
 
     Raises:
         ValueError: an empty prompt, one that fills the context, or fewer keys than prompts.
@@ -94,7 +96,7 @@ def generate(
         where = torch.tensor(rows, device=device)
         batch = [prompts[row] for row in rows]
         row_keys = torch.tensor([keys[row] for row in rows], device=device)
-        steps = _decode(model, batch, sampling, row_keys, ends, pad_id, context_length)
+        steps = _decode(model, batch, sampling, row_keys, ends, pad_id, context_length, vocab_size)
         for position, (live, new_ids, new_logprobs) in enumerate(steps):
             ids[where[live], position] = new_ids
             logprobs[where[live], position] = new_logprobs
@@ -133,7 +135,8 @@ def stream(
     _check([prompt], [key], context_length)
     device = next(model.parameters()).device
     ends = torch.tensor(sorted(stop_ids), dtype=torch.int64, device=device)
-    steps = _decode(model, [prompt], sampling, torch.tensor([key], device=device), ends, 0, context_length)
+    keys, size = torch.tensor([key], device=device), tokenizer.vocab_size
+    steps = _decode(model, [prompt], sampling, keys, ends, 0, context_length, size)
     ids = (int(step_ids[0]) for _, step_ids, _ in steps)
     stops = set(ends.tolist())
     yield from text_pieces(tokenizer, (token for token in ids if token not in stops))
@@ -201,6 +204,7 @@ def _decode(
     ends: Tensor,
     pad_id: int,
     context_length: int | None,
+    vocab_size: int | None,
 ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     """One step a token: (rows still going, their new ids, log-probabilities), each (live,)."""
     device = keys.device
@@ -213,7 +217,7 @@ def _decode(
     with _inference(model):
         cache, logits = _read_prompts(model, prompts, int(limits.max()), pad_id)
     for position in range(int(limits.max())):
-        ids, logprobs = draw(logits, keys[rows[live]], position, sampling)
+        ids, logprobs = draw(logits, keys[rows[live]], position, sampling, vocab_size=vocab_size)
         yield rows[live], ids, logprobs
         going = ~torch.isin(ids, ends) & (position + 1 < limits[rows[live]])
         live, ids = live[going], ids[going]

@@ -43,6 +43,7 @@ def exact_match(
         tokenizer.end_ids,
         batch_size=batch_size,
         context_length=context_length,
+        vocab_size=tokenizer.vocab_size,
     )
     texts = completion_texts(tokenizer, completions)
     answers = [str(record["answer"]).strip() for record in records]

@@ -96,7 +96,9 @@ def kept_tokens(probabilities: Tensor, sampling: Sampling) -> Tensor:
     return keep
 
 
-def draw(logits: Tensor, keys: Tensor, position: int, sampling: Sampling) -> tuple[Tensor, Tensor]:
+def draw(
+    logits: Tensor, keys: Tensor, position: int, sampling: Sampling, *, vocab_size: int | None = None
+) -> tuple[Tensor, Tensor]:
     """Draw one token a row by inverting the distribution function at the row's uniform number.
 
     Args:
@@ -104,6 +106,7 @@ def draw(logits: Tensor, keys: Tensor, position: int, sampling: Sampling) -> tup
         keys: (rows,) int64, see :func:`completion_key`.
         position: index of the token in the completion, from 0.
         sampling: temperature and truncation.
+        vocab_size: ids from here on are never drawn: rows that pad the embedding stand for no token.
 
     Returns:
         ids (rows,) int64, and their log-probabilities (rows,) float32 under the softmax of the logits
@@ -121,9 +124,10 @@ def draw(logits: Tensor, keys: Tensor, position: int, sampling: Sampling) -> tup
         rows = (~torch.isfinite(log_z)).nonzero()[:, 0].tolist()
         raise FloatingPointError(f"logits of rows {rows[:8]} are not finite at completion token {position}")
     if sampling.temperature == 0:
-        ids = logits.argmax(-1)
+        ids = logits[:, :vocab_size].argmax(-1)
     else:
-        ids = _invert((logits - log_z[:, None]).exp(), uniforms(keys, position), sampling)
+        probabilities = (logits - log_z[:, None]).exp()[:, :vocab_size]
+        ids = _invert(probabilities, uniforms(keys, position), sampling)
     return ids, logits.gather(-1, ids[:, None])[:, 0] - log_z
 
 

@@ -155,6 +155,7 @@ class RolloutSource:
                 self.tokenizer.end_ids,
                 batch_size=self.generate_batch,
                 context_length=self.context_length,
+                vocab_size=self.tokenizer.vocab_size,
             )
 
     def _score(self, chosen: list[int], completions: Completions) -> Tensor:

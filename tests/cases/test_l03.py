@@ -12,6 +12,7 @@ from transformers import AutoModelForCausalLM
 from llmexp.export.huggingface import export_huggingface
 from llmexp.model.config import ModelSpec
 from llmexp.model.families.base import ModelFolderError
+from llmexp.rollout.sampling import Sampling, completion_key, draw
 
 TOKENS = 97
 SIZES: dict = {"d_model": 96, "n_layers": 2, "n_heads": 4, "ffn_dim": 48, "max_seq_len": 256, "init_std": 0.3}
@@ -63,3 +64,13 @@ def test_fewer_rows_than_tokens_is_refused_with_both_numbers(tokenizer: Path, ou
     spec = ModelSpec(**SIZES, vocab_size=96)
     with pytest.raises(ModelFolderError, match=r"97 tokens.*rows for 96"):
         export_huggingface(spec.build(seed=1), spec, tokenizer, out, {})
+
+
+def test_rows_of_padding_are_never_sampled() -> None:
+    rows = CASE["embedding_rows"]
+    logits = torch.zeros(200, rows)
+    logits[:, TOKENS:] = 30.0
+    keys = torch.tensor([completion_key(0, i, 0) for i in range(200)])
+    for sampling in (Sampling(temperature=0), Sampling(), Sampling(top_k=90, top_p=0.9)):
+        ids, _ = draw(logits, keys, 0, sampling, vocab_size=TOKENS)
+        assert int(ids.max()) < TOKENS
