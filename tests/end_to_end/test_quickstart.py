@@ -1,0 +1,93 @@
+"""The whole life at debug size: raw text to an exported model, and everything cached the second time."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from pathlib import Path
+
+import pytest
+from commands import artifacts, built, must, runs, stages
+
+QUICKSTART = ["experiment=quickstart_debug"]
+ALL = [
+    "collect", "curate", "bpe", "tokens", "pretrain", "chats", "chat_tokens", "sft", "prompts", "grpo",
+    "evaluate", "export",
+]  # fmt: skip
+
+pytestmark = pytest.mark.slow
+
+
+def mlflow_runs(folder: Path) -> list[tuple[str, str]]:
+    """(name, status) of every MLflow run."""
+    with sqlite3.connect(folder / "outputs" / "mlflow.db") as database:
+        found = database.execute("SELECT name, status FROM runs ORDER BY start_time").fetchall()
+    database.close()
+    return found
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which the quickstart ran twice."""
+    folder = tmp_path_factory.mktemp("quickstart")
+    (folder / "first.txt").write_text(must(folder, *QUICKSTART).stdout)
+    (folder / "second.txt").write_text(must(folder, *QUICKSTART).stdout)
+    return folder
+
+
+def test_every_stage_runs_once(folder):
+    first, _second = runs(folder)
+    assert built(first) == ALL
+
+
+def test_the_second_time_every_stage_is_found_in_the_store(folder):
+    _first, second = runs(folder)
+    assert built(second) == []
+
+
+def test_a_stage_found_in_the_store_makes_no_mlflow_run(folder):
+    found = mlflow_runs(folder)
+    assert len(found) == 1 + len(ALL) + 1
+    assert {status for _, status in found} == {"FINISHED"}
+
+
+def test_the_report_shows_curves_and_lineage(folder):
+    for run_dir in runs(folder):
+        page = (run_dir / "report.html").read_text()
+        for figure in ("loss_pretrain", "loss_sft", "reward_grpo", "bits_per_byte", "lineage"):
+            assert (run_dir / "figures" / f"{figure}.svg").stat().st_size > 0
+        assert page.count("<svg") >= 5
+        assert "http://" not in page.replace("http://www.w3.org", "")
+
+
+def test_evaluation_has_a_row_for_each_model(folder):
+    (report,) = artifacts(folder, "report")
+    rows = json.loads((report / "evaluation.json").read_text())["models"]
+    assert [row["name"] for row in rows] == ["initial", "pretrain", "sft", "grpo"]
+    assert all(row["bits_per_byte"] > 0 for row in rows)
+
+
+def test_transformers_continues_text_as_the_trained_model_does(folder):
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from llmexp.model.io import load
+
+    (export,) = artifacts(folder, "export")
+    theirs = AutoModelForCausalLM.from_pretrained(export, dtype=torch.float32)
+    tokenizer = AutoTokenizer.from_pretrained(export)
+    ours, _ = load(Path(stages(runs(folder)[0])["grpo"]["path"]))
+    ids = tokenizer("Return a list of", return_tensors="pt").input_ids
+    want = theirs.generate(ids, max_new_tokens=20, do_sample=False, eos_token_id=None, pad_token_id=0)
+    for _ in range(20):
+        with torch.no_grad():
+            ids = torch.cat([ids, ours(ids)[:, -1].argmax(-1, keepdim=True)], dim=1)
+    assert tokenizer.decode(ids[0]) == tokenizer.decode(want[0])
+
+
+def test_the_closing_words_name_what_to_do_next(folder):
+    for name in ("first.txt", "second.txt"):
+        said = (folder / name).read_text()
+        assert "llmexp chat" in said
+        assert "llmexp report" in said
+        assert "mlflow ui" in said
