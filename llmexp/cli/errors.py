@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from llmexp.config.mistakes import CompositionError, UserError
+from llmexp.model.families.base import ModelFolderError
 from llmexp.store.errors import Ambiguous, NoArtifact
 from llmexp.track.progress import Interrupted
 
-MISTAKES: tuple[type[BaseException], ...] = (CompositionError, UserError, NoArtifact, Ambiguous)
+MISTAKES: tuple[type[BaseException], ...] = (
+    CompositionError,
+    UserError,
+    NoArtifact,
+    Ambiguous,
+    ModelFolderError,
+)
 """A person's mistakes: exit code 2."""
 
 
