@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,8 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 
 import llmexp
-from llmexp.config.loader import ROOT, SpecLoader
+from llmexp.config.files import ROOT
+from llmexp.config.loader import SpecLoader
 from llmexp.config.mistakes import UserError
 from llmexp.config.spec import Mistake
 
@@ -61,8 +63,12 @@ class Session:
         )
 
 
-def session(config_dirs: list[str], *, complete: bool = True) -> Session:
-    """A session over the shipped tree and the person's own; with ``complete`` what is missing is a mistake."""
+def session(config_dirs: list[str], *, complete: bool = True, to_run: bool = False) -> Session:
+    """A session over the shipped tree and the person's own.
+
+    With ``complete`` what is missing is a mistake; with ``to_run`` so is a mesh of another size than
+    the launcher starts.
+    """
     search_path = create_automatic_config_search_path(None, None, str(conf_folder()))
     for folder in config_dirs:
         path = Path(folder).expanduser().resolve()
@@ -72,17 +78,17 @@ def session(config_dirs: list[str], *, complete: bool = True) -> Session:
             provider="command-line", path=f"file://{path}", anchor=SearchPathQuery(provider="schema")
         )
     hydra.version.setbase("1.3")
-    loader = SpecLoader(search_path, validate=_validator() if complete else None)
+    loader = SpecLoader(search_path, validate=_validator(to_run) if complete else None)
     hydra.core.global_hydra.GlobalHydra.instance().clear()
     made = Hydra(task_name="llmexp", config_loader=loader)
     hydra.core.global_hydra.GlobalHydra.instance().initialize(made)
     return Session(made, loader)
 
 
-def _validator() -> Callable[[DictConfig, dict[str, str]], list[Mistake]]:
+def _validator(to_run: bool) -> Callable[[DictConfig, dict[str, str]], list[Mistake]]:
     from llmexp.stage.graph import mistakes_of
 
-    return mistakes_of
+    return functools.partial(mistakes_of, to_run=to_run)
 
 
 def compose(overrides: list[str], config_dirs: list[str]) -> tuple[Any, DictConfig]:

@@ -11,7 +11,8 @@ from typing import Any
 
 from llmexp.cli import catalogue
 from llmexp.cli.compose import session
-from llmexp.config.loader import ROOT, SpecLoader
+from llmexp.config.files import ROOT
+from llmexp.config.loader import SpecLoader
 from llmexp.config.spec import Spec, settings
 from llmexp.config.typed import field_types, spec_class
 from llmexp.stage.config import StageSpec

@@ -63,7 +63,7 @@ def main(args: list[str]) -> int:
         return _show(given)
     if given.multirun:
         return _sweep(given)
-    opened = session(given.config_dir)
+    opened = session(given.config_dir, to_run=True)
     return _run(opened, opened.compose(given.overrides), given)
 
 
@@ -76,11 +76,13 @@ def _show(given: argparse.Namespace) -> int:
 
     mask = mask_of(secret_values(cfg))
     tree = opened.hydra.get_sanitized_cfg(cfg, given.cfg)
-    node: Any = tree if given.package in (None, "_global_") else OmegaConf.select(tree, given.package)
+    node: Any = tree
+    if given.package not in (None, "_global_"):
+        # The part of a stage may be named as in overrides, with the stage's name in front.
+        node = OmegaConf.select(tree, given.package) or OmegaConf.select(tree, f"stages.{given.package}")
     if node is None:
-        raise UserError(
-            f"--package {given.package}: there is no such part. Parts: {', '.join(map(str, tree))}"
-        )
+        parts = ", ".join(map(str, [*tree, *tree.get("stages", ())]))
+        raise UserError(f"--package {given.package}: there is no such part. Parts: {parts}")
     text = OmegaConf.to_yaml(node, resolve=given.resolve) if OmegaConf.is_config(node) else f"{node}\n"
     sys.stdout.write(mask(text))
     return 0
@@ -89,7 +91,7 @@ def _show(given: argparse.Namespace) -> int:
 def _sweep(given: argparse.Namespace) -> int:
     from hydra.core.utils import JobStatus
 
-    opened = session(given.config_dir)
+    opened = session(given.config_dir, to_run=True)
     batches = opened.hydra.multirun(
         config_name="config",
         task_function=lambda _: None,
@@ -139,7 +141,6 @@ def _callbacks() -> Any:
 def _dry_run(composition: Any, store: Any) -> int:
     for node in composition.nodes.values():
         found = store.find(node.spec.makes, node.fingerprint)
-        sys.stdout.write(
-            f"{node.name:<14} {node.kind:<16} {node.fingerprint[:12]}  {'in the store' if found else 'would run'}\n"
-        )
+        words = "in the store" if found else "would run"
+        sys.stdout.write(f"{node.name:<14} {node.kind:<16} {node.fingerprint[:12]}  {words}\n")
     return 0

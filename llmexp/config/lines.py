@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from collections.abc import Iterable
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, Quote, QuotedString
 from hydra.errors import HydraException
 
+from llmexp.config.mistakes import choices, nearest
 from llmexp.config.spec import Mistake
 
 HYDRA_KEYS = (
@@ -24,12 +26,22 @@ HYDRA_KEYS = (
 """What a YAML or an override may set of Hydra's own node: it can name callables, so no more than this."""
 
 
+def is_settable(path: str) -> bool:
+    """Whether a path below Hydra's node is one of ``HYDRA_KEYS``, or an element of one."""
+    return any(path == key or path.startswith(key + ".") for key in HYDRA_KEYS)
+
+
+PIPELINE, EXPERIMENT, COMMAND = range(3)
+"""Layers of override lines: those of a later layer win, whether they name a stage or not."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Line:
     """One override and the place where it was written."""
 
     override: Override
     source: str
+    layer: int = COMMAND
 
     @property
     def key(self) -> str:
@@ -42,14 +54,16 @@ class Line:
         return str(self.override.input_line)
 
 
-def parse_lines(lines: Iterable[str], source: str | None, mistakes: list[Mistake]) -> list[Line]:
+def parse_lines(
+    lines: Iterable[str], source: str | None, mistakes: list[Mistake], layer: int = COMMAND
+) -> list[Line]:
     """Parse override strings; what does not parse becomes a mistake that shows the quoted form."""
     parser = OverridesParser.create()
     parsed = []
     for line in lines:
         where = source or f"override {line}"
         try:
-            parsed.append(Line(parser.parse_override(str(line)), where))
+            parsed.append(Line(parser.parse_override(str(line)), where, layer))
         except HydraException as error:
             mistakes.append(
                 Mistake("", f"'{line}' is not an override", _parse_remedy(str(line), error), where)
@@ -62,7 +76,7 @@ def _parse_remedy(line: str, error: HydraException) -> str:
     if not equals:
         return "write key=value; a list of what can be set: llmexp config"
     if any(sign in value for sign in "=:,()[]{} '\"\\$"):
-        return f"quote the value, inside the shell's own quotes: '{key}={quoted(value)}'"
+        return f"quote the value, inside the shell's own quotes: {shlex.quote(f'{key}={quoted(value)}')}"
     return str(error).splitlines()[0]
 
 
@@ -71,12 +85,20 @@ def quoted(value: str) -> str:
     return QuotedString(text=value, quote=Quote.single).with_quotes()
 
 
+def with_key(line: Line, key: str) -> Line:
+    """The same override of another key; sign, value and source are kept."""
+    sign = line.text[: len(line.text) - len(line.text.lstrip("+~"))]
+    _, equals, value = line.text.partition("=")
+    override = OverridesParser.create().parse_override(f"{sign}{key}{equals}{value}")
+    return dataclasses.replace(line, override=override)
+
+
 def strip_prefix(line: Line, prefix: str) -> Line:
     """``sft.optimizer.lr=1`` for stage ``sft`` is ``optimizer.lr=1``; signs and quoting are kept."""
     sign_end = len(line.text) - len(line.text.lstrip("+~"))
     sign, rest = line.text[:sign_end], line.text[sign_end:]
     override = OverridesParser.create().parse_override(sign + rest.removeprefix(prefix + "."))
-    return Line(override, line.source)
+    return dataclasses.replace(line, override=override)
 
 
 def illegal_sweep(line: Line) -> Mistake | None:
@@ -98,11 +120,35 @@ def illegal_hydra(line: Line) -> Mistake | None:
     if key in ("hydra/launcher", "hydra/sweeper"):
         group = "launcher" if key == "hydra/launcher" else "sweep"
         return Mistake(key, f"{key} is fixed", f"choose with {group}=OPTION", line.source)
-    if key.startswith("hydra/") or (key.split(".")[0] == "hydra" and key not in HYDRA_KEYS):
+    if key.startswith("hydra/") or (key.split(".")[0] == "hydra" and not is_settable(key)):
         return Mistake(
             key,
             "this part of Hydra's configuration cannot be set",
             "settable: " + ", ".join(HYDRA_KEYS),
             line.source,
+        )
+    return None
+
+
+def wrong_choice(line: Line, options: list[str]) -> Mistake | None:
+    """What is wrong with a line that chooses an option of a group."""
+    group, value = line.key, line.override.value()
+    simple = f"{group}=OPTION" if line.override.is_delete() else f"{group}={line.text.partition('=')[2]}"
+    if line.override.is_delete():
+        return Mistake(
+            group, f"the group '{group}' cannot be taken away", f"choose with {simple}", line.source
+        )
+    if line.override.package is not None:
+        wrong = f"the group '{group}' has one place, so '@{line.override.package}' means nothing"
+        return Mistake(group, wrong, f"write {simple}", line.source)
+    if line.override.is_add() or line.override.is_force_add():
+        return Mistake(group, f"the group '{group}' is there already", f"write {simple}", line.source)
+    if isinstance(value, list):
+        wrong = f"{value} is a list, and a group takes one option"
+        return Mistake(group, wrong, f"options: {choices(options)}", line.source)
+    if value is not None and (isinstance(value, bool) or str(value) not in options):
+        wrong = f"there is no option '{value}' in group '{group}'"
+        return Mistake(
+            group, wrong, nearest(str(value), options) or f"options: {choices(options)}", line.source
         )
     return None

@@ -8,22 +8,44 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import hydra
 from hydra._internal.config_loader_impl import ConfigLoaderImpl, get_overrides_dirname
-from hydra._internal.config_repository import CachingConfigRepository, IConfigRepository
+from hydra._internal.config_repository import IConfigRepository
 from hydra._internal.defaults_list import create_defaults_list
 from hydra.core.default_element import ResultDefault
 from hydra.errors import ConfigCompositionException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, flag_override, open_dict
 
-from llmexp.config.lines import HYDRA_KEYS, Line, illegal_hydra, illegal_sweep, parse_lines, strip_prefix
+from llmexp.config.files import (
+    ROOT,
+    drop_nested_defaults,
+    file_name,
+    is_hydras,
+    raw,
+    refused_hydra_file,
+    refused_hydra_keys,
+)
+from llmexp.config.given import Entry
+from llmexp.config.lines import (
+    COMMAND,
+    EXPERIMENT,
+    PIPELINE,
+    Line,
+    illegal_hydra,
+    illegal_sweep,
+    parse_lines,
+    strip_prefix,
+    wrong_choice,
+)
 from llmexp.config.mistakes import CompositionError, choices, nearest
-from llmexp.config.spec import Mistake, Spec
-from llmexp.config.typed import Typing, field_types, leaves
+from llmexp.config.pipeline import Pipeline, effective_pipeline
+from llmexp.config.spec import Mistake
+from llmexp.config.typed import Typing, field_types, leaves, source_of, spec_class
+from llmexp.config.unclaimed import unclaimed
+from llmexp.config.values import apply_value
 
 SUPPORTED_HYDRA = ("1.3.", "1.4.")
 if not hydra.__version__.startswith(SUPPORTED_HYDRA):
@@ -34,9 +56,6 @@ if not hydra.__version__.startswith(SUPPORTED_HYDRA):
 
 Validate = Callable[[DictConfig, dict[str, str]], list[Mistake]]
 
-ROOT = "config"
-"""Name of the primary config."""
-
 
 @dataclasses.dataclass
 class Composed:
@@ -45,6 +64,20 @@ class Composed:
     config: DictConfig
     sources: dict[str, str]
     taken: set[int]
+
+
+@dataclasses.dataclass(frozen=True)
+class Aimed:
+    """A line as one stage takes it."""
+
+    line: Line
+    index: int | None
+    """Of a plain line: its place among all lines; the stage may lack what it sets."""
+
+    @property
+    def strict(self) -> bool:
+        """Whether it was written for this stage, which must then have what it sets."""
+        return self.index is None
 
 
 class SpecLoader(ConfigLoaderImpl):  # type: ignore[misc]
@@ -70,28 +103,46 @@ class SpecLoader(ConfigLoaderImpl):  # type: ignore[misc]
         validate_sweep_overrides: bool = True,
     ) -> DictConfig:
         """Compose the root and every stage; ``cfg.stages`` holds the stages by name."""
+        del config_name, from_shell  # there is one root, and no message depends on the shell
         self.mistakes, self.sources = [], {}
         lines = self._lines(overrides, run_mode, validate_sweep_overrides)
-        cfg, repo = self._root(lines, run_mode)
-        from_experiment = parse_lines(
-            cfg.experiment.overrides if cfg.experiment else [],
-            self.sources.get("experiment.overrides", "experiment"),
-            self.mistakes,
-        )
-        if from_experiment:
-            lines = [line for line in from_experiment if self._legal(line, run_mode)] + lines
-            experiment, cfg_sources = cfg.experiment, dict(self.sources)
-            cfg, repo = self._root([x for x in lines if x.key != "experiment"], run_mode)
-            cfg.experiment = experiment
-            self.sources |= {k: v for k, v in cfg_sources.items() if k.startswith("experiment")}
+        cfg, repo, lines = self._with_experiment(lines, run_mode)
         self._stages(cfg, repo, [x for x in lines if not x.override.is_sweep_override()])
         self._record_overrides(cfg, overrides)
         if self.validate is not None and run_mode == RunMode.RUN:
-            self.mistakes += self.validate(cfg, self.sources)
-        self.mistakes = [dataclasses.replace(m, path=m.path.removeprefix("stages.")) for m in self.mistakes]
+            told = {m.path.removeprefix("stages.") for m in self.mistakes}
+            self.mistakes += [m for m in self.validate(cfg, self.sources) if m.path not in told]
+        self.mistakes = [
+            dataclasses.replace(m, path=m.path.removeprefix("stages."), source=m.source or "its default")
+            for m in self.mistakes
+        ]
         if self.mistakes:
             raise CompositionError(self.mistakes)
         return cfg
+
+    def _with_experiment(
+        self, lines: list[Line], run_mode: RunMode
+    ) -> tuple[DictConfig, IConfigRepository, list[Line]]:
+        """The root, its repository, and all lines: the experiment's first, then the command's."""
+        cfg, repo = self._root(lines, run_mode)
+        if not cfg.experiment or not cfg.experiment.overrides:
+            return cfg, repo, lines
+        where = source_of(self.sources, "experiment.overrides.0") or "the experiment"
+        own = parse_lines(cfg.experiment.overrides, where, self.mistakes, EXPERIMENT)
+        own = [line for line in own if self._legal(line, run_mode)]
+        for line in own:
+            if line.key.split(".")[0] == "experiment":
+                wrong = "an experiment cannot change the experiment"
+                self.mistakes.append(Mistake("experiment.overrides", wrong, f"remove {line.text}", where))
+        lines = [line for line in own if line.key.split(".")[0] != "experiment"] + lines
+        experiment, choice = cfg.experiment, cfg.hydra.runtime.choices.get("experiment")
+        sources = {k: v for k, v in self.sources.items() if k.startswith("experiment")}
+        self.mistakes = [m for m in self.mistakes if m.path.startswith("experiment")]
+        cfg, repo = self._root([x for x in lines if x.key.split(".")[0] != "experiment"], run_mode)
+        cfg.experiment = experiment
+        cfg.hydra.runtime.choices.experiment = choice
+        self.sources |= sources
+        return cfg, repo, lines
 
     # --- lines ---
 
@@ -126,18 +177,17 @@ class SpecLoader(ConfigLoaderImpl):  # type: ignore[misc]
         _, repo = self._parse_overrides_and_create_caching_repo(
             ROOT, [x.text for x in mine if x.key == "hydra.searchpath"]
         )
+        hydra_lines = [x for x in mine if x.override.is_hydra_override()]
         groups = [x for x in mine if self._is_group(repo, x) and x.key != "stage"]
-        groups = [x for x in groups if self._option_exists(repo, x)]
-        hydra_lines = [x.text for x in mine if x.override.is_hydra_override()]
+        usable = [x for x in groups if self._is_usable(repo, x)]
         try:
             cfg = self._load_configuration_impl(
-                ROOT, hydra_lines + [x.text for x in groups], run_mode, validate_sweep_overrides=False
+                ROOT, [x.text for x in hydra_lines + usable], run_mode, validate_sweep_overrides=False
             )
         except ConfigCompositionException as error:
             self.mistakes.append(Mistake("", str(error), "see llmexp config", "the root configuration"))
             raise CompositionError(self.mistakes) from error
-        values = [x for x in mine if x not in groups and not x.override.is_hydra_override()]
-        self._apply(cfg, values, self.sources, "", strict=True)
+        self._apply(cfg, [x for x in mine if x not in groups + hydra_lines], self.sources, "", strict=True)
         return cfg, repo
 
     def _is_root(self, line: Line) -> bool:
@@ -145,19 +195,17 @@ class SpecLoader(ConfigLoaderImpl):  # type: ignore[misc]
         return first == "hydra" or first in self._root_keys()
 
     def _root_keys(self) -> set[str]:
-        from llmexp.config.typed import spec_class
-
-        loaded = self.repository.load_config(ROOT)
-        return set(field_types(spec_class(loaded.config["_target_"]))) - {"stages"}
+        cls = spec_class(str(raw(self.repository, ROOT)["_target_"]))
+        return set(field_types(cls)) - {"stages"}
 
     def _compose_config_from_defaults_list(
         self, defaults: list[ResultDefault], repo: IConfigRepository
     ) -> DictConfig:
         """Hydra's own hook: the root, typed, with Hydra's node put back as Hydra made it."""
-        raw, sources = self._merge(defaults, repo)
-        hydra_node = raw.pop("hydra")
+        merged, sources = self._merge(defaults, repo)
+        hydra_node = merged.pop("hydra")
         typing = Typing(sources)
-        cfg = typing.node(OmegaConf.to_container(raw, resolve=False), None, "")
+        cfg: DictConfig = typing.node(OmegaConf.to_container(merged, resolve=False), None, "")
         self.mistakes += typing.mistakes
         self.sources = sources
         with open_dict(cfg):
@@ -168,53 +216,24 @@ class SpecLoader(ConfigLoaderImpl):  # type: ignore[misc]
         self, defaults: list[ResultDefault], repo: IConfigRepository
     ) -> tuple[DictConfig, dict[str, str]]:
         """Merge raw files in order, as Hydra does, and record for each leaf the file that set it."""
-        merged, sources = OmegaConf.create(), {}
+        merged = OmegaConf.create()
+        sources: dict[str, str] = {}
         with flag_override(merged, "no_deepcopy_set_nodes", True):
             for default in defaults:
                 loaded = self._load_single_config(default, repo)
-                loaded.config.pop("defaults", None)
-                own = str(default.config_path) != "hydra/config" and not str(default.config_path).startswith(
-                    "hydra/"
-                )
-                if own:
-                    name = self._file_name(loaded, str(default.config_path))
-                    self._refuse_hydra_keys(loaded.config, name)
-                    self._refuse_nested_defaults(loaded.config, name)
-                    for _, _, path in leaves(loaded.config):
-                        sources[path] = name
-                merged.merge_with(loaded.config)
+                config: Any = loaded.config
+                config.pop("defaults", None)
+                path = str(default.config_path)
+                if is_hydras(path):
+                    self.mistakes += refused_hydra_file(loaded, path)
+                else:
+                    name = file_name(repo, path)
+                    self.mistakes += refused_hydra_keys(config, name)
+                    drop_nested_defaults(config)
+                    for _, _, leaf in leaves(config):
+                        sources[leaf] = name
+                merged.merge_with(config)
         return merged, sources
-
-    @staticmethod
-    def _file_name(loaded: Any, config_path: str) -> str:
-        base = str(loaded.path).removeprefix("file://")
-        file = Path(base) / f"{config_path}.yaml" if not base.endswith((".yaml", ".yml")) else Path(base)
-        try:
-            return str(file.relative_to(Path.cwd()))
-        except ValueError:
-            return str(file)
-
-    def _refuse_hydra_keys(self, config: DictConfig, name: str) -> None:
-        node = config.get("hydra") if isinstance(config, DictConfig) else None
-        for _, _, path in leaves(node, "hydra") if isinstance(node, DictConfig) else ():
-            if not path.startswith(HYDRA_KEYS) and not name.endswith(f"{ROOT}.yaml"):
-                self.mistakes.append(
-                    Mistake(
-                        path,
-                        "this part of Hydra's configuration cannot be set",
-                        "settable: " + ", ".join(HYDRA_KEYS),
-                        name,
-                    )
-                )
-                config.pop("hydra", None)
-                return
-
-    def _refuse_nested_defaults(self, config: DictConfig, name: str) -> None:
-        for key in list(config.keys()) if isinstance(config, DictConfig) else ():
-            node = config._get_node(key)
-            if isinstance(node, DictConfig) and not node._is_missing() and not node._is_none():
-                node.pop("defaults", None)
-                self._refuse_nested_defaults(node, name)
 
     # --- groups ---
 
@@ -222,135 +241,92 @@ class SpecLoader(ConfigLoaderImpl):  # type: ignore[misc]
     def _is_group(repo: IConfigRepository, line: Line) -> bool:
         return bool(repo.group_exists(line.key)) and not isinstance(line.override.value(), dict)
 
-    def _option_exists(self, repo: IConfigRepository, line: Line) -> bool:
-        options = repo.get_group_options(line.key)
-        value = line.override.value()
-        unknown = [
-            v
-            for v in (value if isinstance(value, list) else [value])
-            if v is not None and str(v) not in options
-        ]
-        if isinstance(value, bool) or unknown:
-            shown = ", ".join(repr(v) for v in unknown or [value])
-            remedy = nearest(str(unknown[0] if unknown else value), options) or f"options: {choices(options)}"
-            self.mistakes.append(
-                Mistake(line.key, f"there is no option {shown} in group '{line.key}'", remedy, line.source)
-            )
-            return False
-        return True
+    def _is_usable(self, repo: IConfigRepository, line: Line, prefix: str = "") -> bool:
+        """Whether a line chooses an option that exists; otherwise it becomes a mistake."""
+        wrong = wrong_choice(line, repo.get_group_options(line.key))
+        if wrong is not None:
+            self.mistakes.append(wrong.under(prefix))
+        return wrong is None
 
     # --- stages ---
 
     def _stages(self, cfg: DictConfig, repo: IConfigRepository, lines: list[Line]) -> None:
         """Compose every stage of the pipeline and put it at ``cfg.stages.<name>``."""
-        from llmexp.config.pipeline import effective_pipeline
-
-        entries = effective_pipeline(self, cfg, repo, [x for x in lines if not self._is_root(x)])
-        names = list(entries)
-        plain, prefixed = [], []
-        for line in lines:
-            if self._is_root(line):
-                continue
-            first, _, rest = line.key.partition(".")
-            (prefixed if first in names and rest else plain).append(line)
+        lines = [line for line in lines if not self._is_root(line)]
+        pipeline = effective_pipeline(self, cfg, repo, lines)
         taken: set[int] = set()
-        for name, entry in entries.items():
-            own = parse_lines(
-                entry.overrides,
-                self.sources.get(f"pipeline.stages.{name}.overrides", "pipeline"),
-                self.mistakes,
-            )
-            mine = [strip_prefix(x, name) for x in prefixed if x.key.split(".")[0] == name]
-            composed = self.stage(entry.stage, name, repo, own, plain, mine)
+        known = {}
+        for name, entry in pipeline.entries.items():
+            composed = self._stage(entry, repo, _lines_of(entry, pipeline))
             taken |= composed.taken
             with open_dict(cfg):
                 cfg.stages[name] = composed.config
             self.sources |= {f"stages.{name}.{path}": source for path, source in composed.sources.items()}
-        for index, line in enumerate(plain):
-            if index not in taken:
-                self._nobody_has(cfg, repo, line, names)
+            known[name] = {path for _, _, path in leaves(composed.config)}
+        types = repo.get_group_options("stage")
+        for index, line in enumerate(pipeline.lines):
+            plain = line.key.partition(".")[0] not in pipeline.entries
+            # What an experiment says of stages that are spared is no mistake of the person who gives inputs.
+            if plain and index not in taken and not (line.layer == EXPERIMENT and pipeline.spared):
+                group = self._is_group(repo, line)
+                self.mistakes.append(unclaimed(line, pipeline, known, is_group=group, stage_types=types))
 
-    def _nobody_has(self, cfg: DictConfig, repo: IConfigRepository, line: Line, names: list[str]) -> None:
-        known = {path.split(".", 2)[2] for _, _, path in leaves(cfg.stages, "stages") if path.count(".") >= 2}
-        groups = {p.rpartition(".")[0] for p in known} | set(self._root_keys())
-        first = line.key.split(".")[0]
-        if repo.group_exists(line.key):
-            problem = f"no stage here ({', '.join(names)}) has the group '{line.key}'"
-        elif "." in line.key and first not in {p.split(".")[0] for p in known}:
-            problem = f"'{first}' is neither a stage ({', '.join(names)}) nor a group of one"
-        else:
-            problem = f"no stage here ({', '.join(names)}) has '{line.key}'"
-        candidates = known | groups | {f"{n}.{line.key.partition('.')[2]}" for n in names}
-        remedy = nearest(line.key, candidates - {""}) or "llmexp config lists every group and key"
-        self.mistakes.append(Mistake(line.key, problem, remedy, line.source))
-
-    def stage(
-        self,
-        kind: str,
-        name: str,
-        repo: IConfigRepository,
-        own: list[Line],
-        plain: list[Line],
-        prefixed: list[Line],
-    ) -> Composed:
-        """One stage's flat composition: its own lines, then the plain lines that it has, then those with its name."""
-        config_name = f"stage/{kind}"
-        base = create_defaults_list(repo, config_name, [], prepend_hydra=False, skip_missing=True)
-        has_group = set(base.overrides.known_choices)
-        group_plain = {
-            i: x
-            for i, x in enumerate(plain)
-            if self._is_group(repo, x) and x.override.get_key_element().lstrip("+~") in has_group
-        }
-        chosen = [x for x in own if self._is_group(repo, x)] + list(group_plain.values())
-        chosen += [x for x in prefixed if self._is_group(repo, x)]
-        usable = [x for x in chosen if self._option_exists(repo, x) or x.override.is_delete()]
-        try:
-            found = create_defaults_list(
-                repo, config_name, [x.override for x in usable], prepend_hydra=False, skip_missing=True
-            )
-        except ConfigCompositionException as error:
-            self.mistakes.append(
-                Mistake(
-                    name, str(error).splitlines()[0], "see llmexp config", usable[-1].source if usable else ""
-                )
-            )
-            found = base
-        raw, sources = self._merge(found.defaults, repo)
-        sources |= {
-            x.override.get_key_element(): x.source
-            for x in usable
-            if x.override.get_key_element() not in sources
-        }
-        typing = Typing({f"stages.{name}.{k}": v for k, v in sources.items()})
-        config = typing.node(OmegaConf.to_container(raw, resolve=False), None, f"stages.{name}")
+    def _stage(self, entry: Entry, repo: IConfigRepository, lines: list[Aimed]) -> Composed:
+        """One stage's flat composition."""
+        config_name = f"stage/{entry.stage}"
+        default = create_defaults_list(repo, config_name, [], prepend_hydra=False, skip_missing=True)
+        has = set(default.overrides.known_choices)
+        choosing = [x for x in lines if self._is_group(repo, x.line)]
+        mine = [x for x in choosing if x.line.key in has]
+        for lost in [x for x in choosing if x.line.key not in has and x.strict]:
+            wrong = f"stage '{entry.name}' ({entry.stage}) has no group '{lost.line.key}'"
+            remedy = nearest(lost.line.key, has) or f"it has: {choices(has) or 'none'}"
+            self.mistakes.append(Mistake(f"{entry.name}.{lost.line.key}", wrong, remedy, lost.line.source))
+        usable = [x.line for x in mine if self._is_usable(repo, x.line, entry.name if x.strict else "")]
+        found = create_defaults_list(
+            repo, config_name, [x.override for x in usable], prepend_hydra=False, skip_missing=True
+        )
+        merged, sources = self._merge(found.defaults, repo)
+        sources |= {x.key: x.source for x in usable if x.key not in sources}
+        path = f"stages.{entry.name}"
+        typing = Typing({f"{path}.{k}": v for k, v in sources.items()})
+        config = typing.node(OmegaConf.to_container(merged, resolve=False), None, path)
         self.mistakes += typing.mistakes
         OmegaConf.set_struct(config, True)
-        path = f"stages.{name}"
-        self._apply(config, [x for x in own if not self._is_group(repo, x)], sources, path, strict=True)
-        values = {i: x for i, x in enumerate(plain) if i not in group_plain and not self._is_group(repo, x)}
-        taken = {i for i, x in values.items() if self._apply(config, [x], sources, path, strict=False)}
-        self._apply(config, [x for x in prefixed if not self._is_group(repo, x)], sources, path, strict=True)
-        return Composed(config, sources, taken | set(group_plain))
-
-    # --- values ---
+        taken = {x.index for x in mine if x.index is not None}
+        for aimed in (x for x in lines if x not in choosing):
+            strict = aimed.strict and not _rechosen(aimed.line, usable)
+            if self._apply(config, [aimed.line], sources, path, strict=strict) and aimed.index is not None:
+                taken.add(aimed.index)
+        return Composed(config, sources, taken)
 
     def _apply(
         self, config: DictConfig, lines: list[Line], sources: dict[str, str], path: str, *, strict: bool
     ) -> bool:
         """Apply value overrides to a typed node; with ``strict=False`` a key that it lacks is left alone."""
-        from llmexp.config.values import apply_value
-
         done = False
         for line in lines:
             done |= apply_value(config, line, sources, path, self.mistakes, strict=strict)
         return done
 
 
-def spec_of(node: DictConfig) -> type[Spec] | None:
-    """The spec class of a typed node."""
-    kind = OmegaConf.get_type(node)
-    return kind if isinstance(kind, type) and issubclass(kind, Spec) else None
+def _lines_of(entry: Entry, pipeline: Pipeline) -> list[Aimed]:
+    """A stage's own lines, then the experiment's, then the command's; in each, plain ones first."""
+    found = [Aimed(line, None) for line in entry.own]
+    for layer in (PIPELINE, EXPERIMENT, COMMAND):
+        named = []
+        for index, line in enumerate(pipeline.lines):
+            if line.layer == layer:
+                first, _, rest = line.key.partition(".")
+                if first == entry.name and rest:
+                    named.append(Aimed(strip_prefix(line, entry.name), None))
+                elif first not in pipeline.entries:
+                    found.append(Aimed(line, index))
+        found += named
+    return found
 
 
-__all__ = ["CachingConfigRepository", "Composed", "SpecLoader", "spec_of"]
+def _rechosen(line: Line, usable: list[Line]) -> bool:
+    """Whether a later layer chose another option than the one that a value was written for."""
+    group = line.key.partition(".")[0]
+    return any(x.key == group and x.layer > line.layer for x in usable)

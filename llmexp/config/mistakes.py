@@ -33,6 +33,27 @@ def nearest(name: str, candidates: Iterable[str]) -> str:
     return f"Did you mean '{found[0]}'?" if found else ""
 
 
+def nearest_key(key: str, known: Iterable[str]) -> str:
+    """What to do about a config key that does not exist, given the paths of all values there are.
+
+    The same or a near name in the same node, then the same name elsewhere, then what the node has,
+    then anything near.
+    """
+    paths = {path for path in known if not path.endswith("_target_")}
+    parent, _, last = key.rpartition(".")
+    start = f"{parent}." if parent else ""
+    siblings = {path[len(start) :].split(".")[0] for path in paths if path.startswith(start)}
+    near = difflib.get_close_matches(last, siblings, n=1, cutoff=0.6)
+    if near:
+        return f"Did you mean '{start}{near[0]}'?"
+    elsewhere = sorted(path for path in paths if path.rpartition(".")[2] == last)
+    if elsewhere and not last.isdigit():
+        return f"Did you mean '{elsewhere[0]}'?"
+    if parent and siblings:
+        return f"'{parent}' has: {choices(siblings)}"
+    return nearest(key, paths)
+
+
 def choices(options: Iterable[str], limit: int = 12) -> str:
     """A short list of what may be chosen."""
     names = sorted(options)

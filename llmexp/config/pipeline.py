@@ -1,32 +1,38 @@
-"""The pipeline that a composition runs: the one that is named, or the default one of a stage, less what is given."""
+"""The pipeline that a composition runs: the one named, or a stage's default one, less what is given."""
 
 from __future__ import annotations
 
 import dataclasses
+import re
+from collections.abc import Iterator
 from typing import Any
 
 from hydra._internal.config_repository import IConfigRepository
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from llmexp.config.lines import Line
+from llmexp.config.files import file_name, raw
+from llmexp.config.given import Entry, placed
+from llmexp.config.lines import PIPELINE, Line, parse_lines
 from llmexp.config.mistakes import CompositionError, choices, nearest
 from llmexp.config.spec import Mistake
-from llmexp.config.typed import Typing, field_types, spec_class
+from llmexp.config.typed import Typing, field_types, source_of, spec_class
+
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
+"""What a stage may be called: its name stands before a dot in overrides."""
 
 
 @dataclasses.dataclass
-class Entry:
-    """One stage of a pipeline: its type, what it needs from which stages, its own override lines."""
+class Pipeline:
+    """What is to be composed: the stages, each after what it needs, and the lines, each at its stage."""
 
-    stage: str
-    needs: dict[str, Any]
-    overrides: list[str]
+    entries: dict[str, Entry]
+    lines: list[Line]
+    spared: set[str]
+    """Stages that are not composed, since what they make is given."""
 
 
-def effective_pipeline(
-    loader: Any, cfg: DictConfig, repo: IConfigRepository, lines: list[Line]
-) -> dict[str, Entry]:
-    """The entries to compose, in an order in which each comes after what it needs.
+def effective_pipeline(loader: Any, cfg: DictConfig, repo: IConfigRepository, lines: list[Line]) -> Pipeline:
+    """The stages to compose, without those whose artifacts are given.
 
     Writes the entries back to ``cfg.pipeline``, so that the composition says what it runs.
 
@@ -37,151 +43,130 @@ def effective_pipeline(
     if cfg.pipeline is None:
         target = str(cfg.stage)
         _load_default(loader, cfg, repo, target)
-    entries = {
-        str(name): Entry(str(e.stage), OmegaConf.to_container(e.needs), [str(o) for o in e.overrides])  # type: ignore[arg-type]
-        for name, e in cfg.pipeline.stages.items()
-    }
-    _check_entries(loader, entries, repo)
-    given = {(name, need) for line in lines for name, need in _given(line, entries, repo)}
-    targets = _targets(entries, target)
-    kept = _ancestors(entries, targets, given)
-    ordered = {name: entries[name] for name in _topological(entries) if name in kept}
-    for name, entry in ordered.items():
-        entry.needs = {need: source for need, source in entry.needs.items() if (name, need) not in given}
+    entries = _entries(loader, cfg, repo)
+    _refuse(loader, list(_wrong_entries(entries, repo)))
+    ordered = _topological(loader, entries)
+    if target is not None:
+        target = next(n for n in reversed(ordered) if entries[n].stage == target)
+    given = placed(entries, lines, target)
+    loader.mistakes += given.mistakes
+    kept = _ancestors(entries, [target] if target is not None else _targets(entries), given.given)
+    names = [name for name in ordered if name in kept]
+    for name in names:
+        needs = entries[name].needs
+        entries[name].needs = {need: made for need, made in needs.items() if (name, need) not in given.given}
     with open_dict(cfg):
-        cfg.pipeline.stages = {n: _typed_entry(cfg, e) for n, e in ordered.items()}
-    return ordered
+        cfg.pipeline.stages = {name: _typed_entry(cfg, entries[name]) for name in names}
+    return Pipeline({name: entries[name] for name in names}, given.lines, set(ordered) - kept)
+
+
+def _refuse(loader: Any, wrong: list[Mistake]) -> None:
+    """Stop here: without a pipeline that can be read, there are no stages to compose."""
+    if wrong:
+        located = [
+            dataclasses.replace(m, source=m.source or source_of(loader.sources, m.path)) for m in wrong
+        ]
+        raise CompositionError([*loader.mistakes, *located])
 
 
 def _typed_entry(cfg: DictConfig, entry: Entry) -> Any:
     element = cfg.pipeline.stages._metadata.element_type
-    return OmegaConf.structured(element(stage=entry.stage, needs=entry.needs, overrides=entry.overrides))
+    return OmegaConf.structured(
+        element(stage=entry.stage, needs=entry.needs, overrides=[line.text for line in entry.own])
+    )
 
 
 def _load_default(loader: Any, cfg: DictConfig, repo: IConfigRepository, target: str) -> None:
     options = repo.get_group_options("stage")
     if target not in options:
         remedy = nearest(target, options) or f"stages: {choices(options)}"
-        raise CompositionError(
-            [
-                *loader.mistakes,
-                Mistake("stage", f"there is no stage '{target}'", remedy, loader.sources.get("stage", "")),
-            ]
+        _refuse(loader, [Mistake("stage", f"there is no stage '{target}'", remedy)])
+    name = str(raw(repo, f"stage/{target}").get("default_pipeline"))
+    if name not in repo.get_group_options("pipeline"):
+        wrong = f"there is no pipeline '{name}'"
+        _refuse(
+            loader, [Mistake(f"stage/{target}.default_pipeline", wrong, "name an option of conf/pipeline")]
         )
-    name = str(repo.load_config(f"stage/{target}").config.default_pipeline)
-    loaded = repo.load_config(f"pipeline/{name}")
-    if loaded is None:
-        raise CompositionError(
-            [
-                Mistake(
-                    f"stage/{target}.default_pipeline",
-                    f"there is no pipeline '{name}'",
-                    "name an option of conf/pipeline",
-                )
-            ]
-        )
-    typing = Typing({"pipeline": f"pipeline/{name}.yaml"})
-    expected = field_types(spec_class(repo.load_config("config").config["_target_"]))["pipeline"]
+    loader.sources["pipeline"] = file_name(repo, f"pipeline/{name}")
+    typing = Typing(loader.sources)
+    expected = field_types(spec_class(str(raw(repo, "config")["_target_"])))["pipeline"]
     kind = next(a for a in getattr(expected, "__args__", (expected,)) if a is not type(None))
-    cfg.pipeline = typing.node(OmegaConf.to_container(loaded.config, resolve=False), kind, "pipeline")
+    loaded = OmegaConf.to_container(raw(repo, f"pipeline/{name}"), resolve=False)
+    cfg.pipeline = typing.node(loaded, kind, "pipeline")
     loader.mistakes += typing.mistakes
 
 
-def _check_entries(loader: Any, entries: dict[str, Entry], repo: IConfigRepository) -> None:
-    options = repo.get_group_options("stage")
-    reserved = set(repo.get_group_options("", None)) | {"hydra", "stages", "overrides"}
-    wrong = []
-    for name, entry in entries.items():
-        path = f"pipeline.stages.{name}"
-        if name in reserved:
-            wrong.append(
-                Mistake(
-                    path,
-                    f"a stage may not be named like the group or root key '{name}'",
-                    "give it another name",
-                )
-            )
-        if entry.stage not in options:
-            wrong.append(
-                Mistake(
-                    f"{path}.stage",
-                    f"there is no stage type '{entry.stage}'",
-                    nearest(entry.stage, options) or f"types: {choices(options)}",
-                )
-            )
-            continue
-        known = stage_class(entry.stage, repo).needs  # type: ignore[attr-defined]
-        for need, source in entry.needs.items():
-            if need not in known:
-                wrong.append(
-                    Mistake(
-                        f"{path}.needs.{need}",
-                        f"{entry.stage} needs no '{need}'",
-                        nearest(need, known) or f"it needs: {choices(known)}",
-                    )
-                )
-            for one in source if isinstance(source, list) else [source]:
-                if one not in entries:
-                    wrong.append(
-                        Mistake(
-                            f"{path}.needs.{need}",
-                            f"there is no stage '{one}' in this pipeline",
-                            nearest(str(one), entries) or f"stages: {choices(entries)}",
-                        )
-                    )
-    if wrong:
-        raise CompositionError([*loader.mistakes, *wrong])
-
-
-def stage_class(kind: str, repo: IConfigRepository) -> Any:
-    """The spec class of a stage type."""
-    return spec_class(str(repo.load_config(f"stage/{kind}").config["_target_"]))
-
-
-def _given(line: Line, entries: dict[str, Entry], repo: IConfigRepository) -> list[tuple[str, str]]:
-    """Which (stage, need) a line gives from outside: ``inputs.x=…`` for all that need x, or ``name.inputs.x=…``."""
-    parts = line.key.split(".")
-    if line.override.is_delete():
-        return []
-    if len(parts) == 2 and parts[0] == "inputs":
-        return [(n, parts[1]) for n, e in entries.items() if parts[1] in stage_class(e.stage, repo).needs]
-    if len(parts) == 3 and parts[0] in entries and parts[1] == "inputs":
-        return [(parts[0], parts[2])]
-    return []
-
-
-def _targets(entries: dict[str, Entry], target: str | None) -> list[str]:
-    if target is not None:
-        return [[n for n, e in entries.items() if e.stage == target][-1]]
-    needed = {
-        one
-        for e in entries.values()
-        for source in e.needs.values()
-        for one in (source if isinstance(source, list) else [source])
-    }
-    return [name for name in entries if name not in needed]
-
-
-def _sources(entries: dict[str, Entry], name: str, given: set[tuple[str, str]]) -> list[str]:
-    found: list[str] = []
-    for need, source in entries[name].needs.items():
-        if (name, need) not in given:
-            found += source if isinstance(source, list) else [source]
+def _entries(loader: Any, cfg: DictConfig, repo: IConfigRepository) -> dict[str, Entry]:
+    """The stages as written; their own override lines parsed."""
+    if OmegaConf.is_missing(cfg.pipeline, "stages") or not cfg.pipeline.stages:
+        _refuse(loader, [Mistake("pipeline.stages", "there is no stage", "name one: NAME: {stage: TYPE}")])
+    found, options = {}, repo.get_group_options("stage")
+    for name, entry in cfg.pipeline.stages.items():
+        kind = "" if OmegaConf.is_missing(entry, "stage") else str(entry.stage)
+        where = source_of(loader.sources, f"pipeline.stages.{name}.overrides.0") or "the pipeline"
+        needs: Any = OmegaConf.to_container(entry.needs)
+        own = parse_lines(entry.overrides, f"{where} ({name})", loader.mistakes, PIPELINE)
+        spec = spec_class(str(raw(repo, f"stage/{kind}")["_target_"])) if kind in options else None
+        found[str(name)] = Entry(str(name), kind, needs, own, spec)
     return found
 
 
+def _wrong_entries(entries: dict[str, Entry], repo: IConfigRepository) -> Iterator[Mistake]:
+    options = repo.get_group_options("stage")
+    reserved = set(repo.get_group_options("", None)) | {"hydra", "stages", "overrides", "inputs"}
+    for name, entry in entries.items():
+        path = f"pipeline.stages.{name}"
+        if name in reserved:
+            wrong = f"a stage may not be named like the group or root key '{name}'"
+            yield Mistake(path, wrong, "give it another name")
+        elif not NAME.fullmatch(name):
+            yield Mistake(
+                path, f"'{name}' cannot stand before a dot in overrides", "use letters, digits, _ and -"
+            )
+        if entry.spec is None:
+            remedy = nearest(entry.stage, options) or f"types: {choices(options)}"
+            yield Mistake(f"{path}.stage", f"there is no stage type '{entry.stage}'", remedy)
+            continue
+        for need in entry.needs:
+            yield from _wrong_need(entry, need, entries)
+
+
+def _wrong_need(entry: Entry, need: str, entries: dict[str, Entry]) -> Iterator[Mistake]:
+    path = f"pipeline.stages.{entry.name}.needs.{need}"
+    if need not in entry.declared:
+        known = choices(entry.declared) or "nothing"
+        yield Mistake(
+            path, f"{entry.stage} needs no '{need}'", nearest(need, entry.declared) or f"it needs: {known}"
+        )
+        return
+    if isinstance(entry.needs[need], list) and not entry.declared[need].many:
+        yield Mistake(path, f"{entry.stage} takes one {need}, and this is a list", "name one stage")
+    for one in entry.makers(need):
+        if one not in entries:
+            remedy = nearest(one, entries) or f"stages: {choices(entries)}"
+            yield Mistake(path, f"there is no stage '{one}' in this pipeline", remedy)
+
+
+def _targets(entries: dict[str, Entry]) -> list[str]:
+    """Stages that no other one needs."""
+    needed = {one for entry in entries.values() for need in entry.needs for one in entry.makers(need)}
+    return [name for name in entries if name not in needed]
+
+
 def _ancestors(entries: dict[str, Entry], targets: list[str], given: set[tuple[str, str]]) -> set[str]:
+    """The targets, and whatever makes what they need and nobody gave."""
     kept: set[str] = set()
     todo = list(targets)
     while todo:
         name = todo.pop()
         if name not in kept:
             kept.add(name)
-            todo += _sources(entries, name, given)
+            missing = [need for need in entries[name].needs if (name, need) not in given]
+            todo += [one for need in missing for one in entries[name].makers(need)]
     return kept
 
 
-def _topological(entries: dict[str, Entry]) -> list[str]:
+def _topological(loader: Any, entries: dict[str, Entry]) -> list[str]:
     """Stage names, each after what it needs, otherwise in the order in which they are written."""
     done: list[str] = []
     visiting: list[str] = []
@@ -191,16 +176,12 @@ def _topological(entries: dict[str, Entry]) -> list[str]:
             return
         if name in visiting:
             cycle = " -> ".join([*visiting[visiting.index(name) :], name])
-            raise CompositionError(
-                [
-                    Mistake(
-                        "pipeline.stages", f"these stages need each other: {cycle}", "remove one of the needs"
-                    )
-                ]
-            )
+            wrong = f"these stages need each other: {cycle}"
+            _refuse(loader, [Mistake("pipeline.stages", wrong, "remove one of the needs")])
         visiting.append(name)
-        for one in _sources(entries, name, set()):
-            visit(one)
+        for need in entries[name].needs:
+            for one in entries[name].makers(need):
+                visit(one)
         visiting.remove(name)
         done.append(name)
 

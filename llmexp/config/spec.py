@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import inspect
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
@@ -85,7 +86,7 @@ class Spec:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        annotations = dict(cls.__dict__.get("__annotations__", {}))
+        annotations = inspect.get_annotations(cls)
         annotations["_target_"] = "str"
         cls.__annotations__ = annotations
         cls._target_ = f"{cls.__module__}.{cls.__qualname__}"  # type: ignore[attr-defined]

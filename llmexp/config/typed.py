@@ -15,7 +15,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from llmexp.config.mistakes import nearest
-from llmexp.config.spec import MISSING, Mistake, Spec, settings
+from llmexp.config.spec import Mistake, Spec, settings
 
 ENTRY_POINTS = "llmexp.specs"
 """A package outside llmexp declares itself with an entry point of this group whose value is the package."""
@@ -37,11 +37,7 @@ def spec_class(name: str) -> type[Spec]:
     """
     module, _, attribute = name.rpartition(".")
     top = module.split(".")[0]
-    if top == "llmexp":
-        allowed = module.endswith(".config")
-    else:
-        allowed = top in declared_packages()
-    if not allowed:
+    if not (module.endswith(".config") if top == "llmexp" else top in declared_packages()):
         raise ValueError(
             f"'{name}' may not be named here: only specs of llmexp.*.config, or of a package "
             f"that declares the entry point group '{ENTRY_POINTS}'"
@@ -55,16 +51,25 @@ def spec_class(name: str) -> type[Spec]:
     return found
 
 
-@functools.cache
+_FIELD_TYPES: dict[type[Spec], dict[str, Any]] = {}
+
+
 def field_types(cls: type[Spec]) -> dict[str, Any]:
     """Field name to declared type, ``_target_`` left out."""
-    hints = typing.get_type_hints(cls)
-    return {field.name: hints[field.name] for field in settings(cls)}
+    if cls not in _FIELD_TYPES:
+        hints = typing.get_type_hints(cls)
+        _FIELD_TYPES[cls] = {field.name: hints[field.name] for field in settings(cls)}
+    return _FIELD_TYPES[cls]
 
 
-@functools.cache
+_PROTOTYPES: dict[type[Spec], DictConfig] = {}
+
+
 def _prototype(cls: type[Spec]) -> DictConfig:
-    return OmegaConf.structured(cls)
+    """A node of the spec with its defaults, to be copied."""
+    if cls not in _PROTOTYPES:
+        _PROTOTYPES[cls] = OmegaConf.structured(cls)
+    return _PROTOTYPES[cls]
 
 
 def _inner_spec(kind: Any) -> tuple[str, type[Spec]] | None:
@@ -96,6 +101,8 @@ def describe(kind: Any) -> str:
         return f"a list, each {describe(args[0])}"
     if origin is dict:
         return "a mapping"
+    if isinstance(kind, type) and issubclass(kind, Spec):
+        return f"a mapping with the fields of {kind.__name__}"
     return f"a {kind.__name__}" if isinstance(kind, type) else str(kind)
 
 
@@ -143,7 +150,7 @@ class Typing:
         if expected is not None and not issubclass(cls, expected):
             self.wrong(
                 f"{path}._target_",
-                f"{cls.__name__} is not a {expected.__name__}",
+                f"{cls.__name__} is no {expected.__name__}",
                 "choose an option of this group",
             )
             return expected
@@ -198,8 +205,10 @@ def _wrong_scalar(kind: Any, value: Any, from_file: bool) -> tuple[str, str] | N
     allowed = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
     if isinstance(value, bool) and bool not in allowed and str in allowed:
         return (
-            f"{value!r} is not a string",
-            "YAML reads a bare yes, no, on, off as true or false: put the value in quotes",
+            f"{str(value).lower()} is not a string",
+            "YAML reads a bare yes, no, on, off as true or false: put the value in quotes"
+            if from_file
+            else f"to mean the text, write it in quotes within the shell's: \"'{str(value).lower()}'\"",
         )
     if isinstance(value, bool) and bool not in allowed and (int in allowed or float in allowed):
         return (f"{str(value).lower()} is not {describe(kind)}", f"give {describe(kind)}")
@@ -232,13 +241,10 @@ def leaves(node: Any, path: str = "") -> Iterator[tuple[DictConfig | ListConfig,
             yield node, key, child_path
 
 
-def unset(node: DictConfig, path: str = "") -> list[str]:
-    """Paths of the mandatory values that nobody gave."""
-    return [
-        p
-        for holder, key, p in leaves(node, path)
-        if holder._get_node(key) is not None and holder._get_node(key)._value() == MISSING
-    ]
+def written(holder: DictConfig | ListConfig, key: Any) -> Any:
+    """A value as it is written: interpolations and the mark of a missing value are left as they are."""
+    node: Any = holder._get_node(key)
+    return None if node is None else node._value()
 
 
 def spec_from(data: dict[str, Any]) -> Any:

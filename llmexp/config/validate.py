@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import math
 import typing
 from enum import Enum
 from pathlib import Path
@@ -13,11 +14,11 @@ from omegaconf.errors import OmegaConfBaseException
 
 from llmexp.config.mistakes import choices, nearest
 from llmexp.config.spec import Mistake, Spec, settings
-from llmexp.config.typed import describe, field_types, leaves, source_of
+from llmexp.config.typed import describe, field_types, leaves, source_of, written
 
 
 class Materialise:
-    """Builds specs bottom-up; a node with a mistake becomes None, its siblings are still built and checked."""
+    """Builds specs bottom-up; a node with a mistake becomes None, its siblings are still built."""
 
     def __init__(self, sources: dict[str, str]) -> None:
         self.sources = sources
@@ -53,21 +54,14 @@ class Materialise:
 
     def _value(self, node: DictConfig | ListConfig, key: Any, path: str, kind: Any) -> Any:
         if OmegaConf.is_missing(node, key):
-            self.wrong(
-                path,
-                "a value is missing",
-                f"give {path.split('.', 2)[-1] if path.startswith('stages.') else path}={_example(kind)}",
-            )
+            self.wrong(path, "a value is missing", _give(path, kind))
             return None
         try:
             value = node[key]
         except OmegaConfBaseException as error:
-            raw = node._get_node(key)
-            self.wrong(
-                path,
-                f"{raw._value() if raw is not None else key} cannot be resolved: {str(error).splitlines()[0]}",
-                "name a key that exists, or set the environment variable",
-            )
+            why = str(error).splitlines()[0]
+            remedy = "name a key that exists, or set the environment variable"
+            self.wrong(path, f"{written(node, key)!s} cannot be resolved: {why}", remedy)
             return None
         if isinstance(value, DictConfig):
             if value._metadata.object_type not in (dict, None):
@@ -91,7 +85,9 @@ class Materialise:
             "le": ("<=", lambda v, b: v <= b),
             "lt": ("<", lambda v, b: v < b),
         }
-        if isinstance(value, (int, float)) and not isinstance(value, bool):
+        if isinstance(value, float) and not math.isfinite(value):
+            self.wrong(path, f"{value} is not a finite number", "give a number")
+        elif isinstance(value, (int, float)) and not isinstance(value, bool):
             limits = {k: b for k, b in metadata.get("bounds", {}).items() if b is not None}
             if any(not signs[k][1](value, b) for k, b in limits.items()):
                 span = " and ".join(f"{signs[k][0]} {b}" for k, b in limits.items())
@@ -124,6 +120,14 @@ class Materialise:
             )
 
 
+def _give(path: str, kind: Any) -> str:
+    """How to give a value that is missing."""
+    key = path.split(".", 2)[-1] if path.startswith("stages.") else path
+    if isinstance(kind, type) and issubclass(kind, Spec):
+        return f"choose with {key}=OPTION: llmexp config {key.rpartition('.')[2]} lists them"
+    return f"give {key}={_example(kind)}"
+
+
 def _example(kind: Any) -> str:
     return (
         "<" + describe(kind).removeprefix("an ").removeprefix("a ").upper().replace(" ", "_") + ">"
@@ -136,8 +140,7 @@ def secret_values(cfg: DictConfig) -> frozenset[str]:
     """What the environment put into the composition: masked in all that is tracked or printed."""
     found = set()
     for holder, key, _ in leaves(cfg):
-        node = holder._get_node(key)
-        raw = node._value() if node is not None else None
+        raw = written(holder, key)
         if isinstance(raw, str) and "${oc.env:" in raw:
             try:
                 value = holder[key]

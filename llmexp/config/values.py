@@ -10,9 +10,10 @@ from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from llmexp.config.lines import Line
-from llmexp.config.mistakes import nearest
+from llmexp.config.mistakes import choices, nearest
 from llmexp.config.spec import Mistake, Spec
-from llmexp.config.typed import Typing, field_types, leaves
+from llmexp.config.typed import Typing, field_types, leaves, written
+from llmexp.config.unclaimed import no_such_key
 
 
 def apply_value(
@@ -39,9 +40,7 @@ def apply_value(
     last = key.split(".")[-1]
     if line.override.package is not None or parent is None or not _has(config, parent, key, last, line):
         if strict:
-            known = {p for _, _, p in leaves(config)}
-            known |= {p.rpartition(".")[0] for p in known if "." in p}
-            wrong(f"there is no '{key}' here", nearest(key, known) or "llmexp config lists every key")
+            wrong(f"there is no '{key}' here", _remedy(config, parent, key))
         return False
     if line.override.is_delete():
         _delete(parent, last, wrong)
@@ -61,6 +60,27 @@ def apply_value(
         del sources[below]
     _set(parent, last, _value(parent, last, line), absolute, line, mistakes)
     return True
+
+
+def _remedy(config: DictConfig, parent: DictConfig | ListConfig | None, key: str) -> str:
+    known = {path for _, _, path in leaves(config)}
+    if key.startswith("inputs."):
+        # What a stage needs is no value yet.
+        needs = getattr(_spec(config), "needs", {})
+        return nearest(key[len("inputs.") :], needs) or f"this stage needs: {choices(needs) or 'nothing'}"
+    keys = key.split(".")
+    for end in range(1, len(keys)):
+        holder = _walk(config, keys[: end - 1])
+        if (
+            isinstance(holder, DictConfig)
+            and keys[end - 1] in holder
+            and written(holder, keys[end - 1]) is None
+        ):
+            name = ".".join(keys[:end])
+            return f"{name} is null: choose with {name}=OPTION"
+    if isinstance(parent, DictConfig) and not len(parent):
+        return "llmexp config lists every key"
+    return no_such_key(key, known)
 
 
 def _walk(config: DictConfig, keys: list[str]) -> DictConfig | ListConfig | None:
@@ -120,6 +140,8 @@ def _delete(parent: DictConfig | ListConfig, last: str, wrong: Any) -> None:
 def _value(parent: DictConfig | ListConfig, last: str, line: Line) -> Any:
     """The override's value; what is written for a string field is kept letter by letter."""
     value = line.override.value()
+    if line.key.startswith("inputs.") and isinstance(value, list):
+        return ",".join(str(one) for one in value)
     cls = _spec(parent)
     if cls is not None and isinstance(value, (int, float)) and not isinstance(value, bool):
         kind = field_types(cls)[last]
@@ -143,7 +165,10 @@ def _set(
             value = typing_.node(value, kind or parent._metadata.element_type, absolute)
         try:
             with open_dict(parent):
-                parent[int(last) if isinstance(parent, ListConfig) else last] = value
+                if isinstance(parent, ListConfig):
+                    parent[int(last)] = value
+                else:
+                    parent[last] = value
         except OmegaConfBaseException as error:
             typing_.wrong(
                 absolute, f"{value!r} does not fit: {str(error).splitlines()[0]}", "give a value of its type"

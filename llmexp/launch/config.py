@@ -13,6 +13,10 @@ class LauncherSpec(Spec):
 
     dry_run: bool = setting("Show what would run, and run nothing.", default=False, result=False)
 
+    def processes(self) -> int:
+        """Processes that train together."""
+        return 1
+
 
 @dataclass(kw_only=True)
 class LocalSpec(LauncherSpec):
@@ -24,3 +28,7 @@ class ProcessesSpec(LauncherSpec):
     """Training stages in several processes of this machine, one a device (or a CPU process)."""
 
     gpus_per_node: int = setting("Processes.", default=2, ge=1, result=False)
+
+    def processes(self) -> int:
+        """Processes that train together."""
+        return self.gpus_per_node

@@ -21,7 +21,7 @@ from llmexp.store.config import PathsSpec
 from llmexp.sweep.config import SweepSpec
 from llmexp.tokenizer.config import TokenizerSpec
 from llmexp.track.config import TrackingSpec
-from llmexp.train.config import OptimizerSpec, SchedulerSpec, TrainerSpec
+from llmexp.train.config import OptimizerSpec, SchedulerSpec, TrainerSpec, check_batch, check_budget
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,10 @@ class Need:
     kind: str
     many: bool = False
     optional: bool = False
+
+    def accepts(self, made: str) -> bool:
+        """Whether an artifact of kind ``made`` can stand here: a model brings its tokenizer along."""
+        return made == self.kind or (self.kind == "tokenizer" and made == "model")
 
 
 @dataclass(kw_only=True)
@@ -122,6 +126,17 @@ class TrainingStage(StageSpec):
     scheduler: SchedulerSpec = setting("Learning rate over steps.")
     trainer: TrainerSpec = setting("The loop.")
 
+    @property
+    def sample_length(self) -> int:
+        """Tokens of one sequence of a batch."""
+        raise NotImplementedError
+
+    def check(self) -> Iterator[Mistake]:
+        """The batch can be shared by the ranks, and the schedule fits into the budget."""
+        yield from super().check()
+        yield from check_batch(self.trainer, self.parallel)
+        yield from check_budget(self.trainer, self.scheduler, self.sample_length)
+
 
 @dataclass(kw_only=True)
 class Pretrain(TrainingStage):
@@ -131,6 +146,11 @@ class Pretrain(TrainingStage):
     runs: ClassVar[str] = "llmexp.stage.pretrain:run"
     model: ModelSpec = setting("The decoder.")
     loader: LoaderSpec = setting("A view of the shards.")
+
+    @property
+    def sample_length(self) -> int:
+        """Tokens of one sequence."""
+        return self.loader.seq_len
 
     def check(self) -> Iterator[Mistake]:
         """The context fits the positions."""
@@ -155,6 +175,11 @@ class Sft(TrainingStage):
     runs: ClassVar[str] = "llmexp.stage.sft:run"
     loader: LoaderSpec = setting("A view of the shards.")
 
+    @property
+    def sample_length(self) -> int:
+        """Tokens of one sequence."""
+        return self.loader.seq_len
+
     def check_needs(self, needs: dict[str, Any]) -> Iterator[Mistake]:
         """Conversations are there to train on, and fit the model's context."""
         pretrain = needs.get("model")
@@ -175,6 +200,17 @@ class Grpo(TrainingStage):
     rollout: RolloutSpec = setting("How completions are sampled.")
     reward: RewardSpec = setting("What scores a completion.")
     objective: GRPOSpec = setting("The clipped objective.")
+
+    @property
+    def sample_length(self) -> int:
+        """Tokens of one completion, at most."""
+        return self.rollout.max_new_tokens
+
+    def check(self) -> Iterator[Mistake]:
+        """A batch is whole groups on every rank."""
+        yield from super().check()
+        ranks = self.parallel.size()
+        yield from (m.under("rollout") for m in self.rollout.check_batch(self.trainer.global_batch, ranks))
 
 
 @dataclass(kw_only=True)

@@ -1,9 +1,9 @@
-"""A composition as specs: the stages in order, what each needs, and the fingerprint of each artifact to come."""
+"""A composition as specs: the stages in order, what each needs, and the fingerprints of their artifacts."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -11,8 +11,9 @@ from omegaconf import DictConfig, OmegaConf
 
 from llmexp.config.mistakes import CompositionError, UserError
 from llmexp.config.spec import Mistake, as_data
+from llmexp.config.typed import source_of
 from llmexp.config.validate import Materialise, secret_values
-from llmexp.stage.config import Collect, Pretrain, RootSpec, StageSpec
+from llmexp.stage.config import Collect, Need, Pretrain, RootSpec, StageSpec, TrainingStage
 from llmexp.stage.context import External, Input
 from llmexp.stage.runs import artifacts_of, find_run
 from llmexp.store.errors import NoArtifact
@@ -52,9 +53,27 @@ class Composition:
         return list(self.nodes.values())[-1]
 
 
-def mistakes_of(cfg: DictConfig, sources: dict[str, str]) -> list[Mistake]:
-    """Everything that is wrong with a composed tree: missing values, ranges, references, combinations."""
-    return _materialise(cfg, sources)[1]
+def mistakes_of(cfg: DictConfig, sources: dict[str, str], *, to_run: bool = False) -> list[Mistake]:
+    """Everything that is wrong with a composed tree: missing values, ranges, references, combinations.
+
+    With ``to_run`` the mesh of each stage must be what the launcher starts; without, a mesh may be
+    looked at that this launcher could not start.
+    """
+    composition, mistakes = _materialise(cfg, sources)
+    if composition is not None and to_run:
+        mistakes += [
+            m for node in composition.nodes.values() for m in _check_world(node, composition, sources)
+        ]
+    return mistakes
+
+
+def _check_world(node: Node, composition: Composition, sources: dict[str, str]) -> Iterator[Mistake]:
+    """The launcher starts as many processes as the mesh of a training stage has."""
+    if isinstance(node.spec, TrainingStage):
+        world = composition.root.launcher.processes()
+        for mistake in node.spec.parallel.check_world(world):
+            path = f"{node.name}.parallel.{mistake.path}"
+            yield replace(mistake, path=path, source=source_of(sources, f"stages.{path}"))
 
 
 def composition_of(cfg: DictConfig, sources: dict[str, str] | None = None) -> Composition:
@@ -82,7 +101,8 @@ def _materialise(cfg: DictConfig, sources: dict[str, str]) -> tuple[Composition 
                 name=str(name), kind=str(entry.stage), spec=cast(StageSpec, spec), needs=needs
             )
     for node in nodes.values():
-        make.mistakes += [m.under(f"stages.{node.name}") for m in _check_node(node, nodes, set(specs))]
+        found = [m.under(f"stages.{node.name}") for m in _check_node(node, nodes)]
+        make.mistakes += [replace(m, source=m.source or source_of(sources, m.path)) for m in found]
     if root is None or make.mistakes:
         return None, [_shown(m) for m in make.mistakes]
     choices = cfg.hydra.runtime.choices
@@ -109,7 +129,8 @@ def _shown(mistake: Mistake) -> Mistake:
     return Mistake(mistake.path.removeprefix("stages."), mistake.problem, mistake.remedy, mistake.source)
 
 
-def _check_node(node: Node, nodes: dict[str, Node], names: set[str]) -> Iterator[Mistake]:
+def _check_node(node: Node, nodes: dict[str, Node]) -> Iterator[Mistake]:
+    """What one stage needs is there, of the right kind, and fits; ``nodes`` lacks stages with mistakes."""
     specs: dict[str, Any] = {}
     for need, declared in node.spec.needs.items():
         source = node.needs.get(need)
@@ -125,17 +146,13 @@ def _check_node(node: Node, nodes: dict[str, Node], names: set[str]) -> Iterator
             if one in nodes:
                 specs[need] = nodes[one].spec
                 made = nodes[one].spec.makes
-                if not serves(made, declared.kind):
+                if not declared.accepts(made):
                     yield Mistake(
                         f"needs.{need}",
                         f"is a {declared.kind}, and stage '{one}' makes a {made}",
                         "name another stage",
                     )
-    if (
-        all(one in nodes for s in node.needs.values() for one in (s if isinstance(s, list) else [s]))
-        or not names
-    ):
-        yield from node.spec.check_needs(specs)
+    yield from node.spec.check_needs(specs)
 
 
 def locate(composition: Composition, store: Store, runs: Path) -> None:
@@ -149,7 +166,7 @@ def locate(composition: Composition, store: Store, runs: Path) -> None:
             declared = node.spec.needs[need]
             parts = [part for part in reference.split(",") if part] if declared.many else [reference]
             node.given[need] = {
-                _short(part): _given(part, declared.kind, f"{node.name}.inputs.{need}", store, runs)
+                _short(part): _given(part, declared, f"{node.name}.inputs.{need}", store, runs)
                 for part in parts
             }
         source = _sources(node, store) | _start(node, store, runs)
@@ -181,9 +198,10 @@ def _short(reference: str) -> str:
     return Path(reference).name[:24] or reference[:24]
 
 
-def _given(reference: str, kind: str, key: str, store: Store, runs: Path) -> Input:
+def _given(reference: str, need: Need, key: str, store: Store, runs: Path) -> Input:
     """The artifact, the run's artifact, or the folder that ``key=reference`` names."""
-    found = _of_run(reference, kind, store, runs)
+    kind = need.kind
+    found = _of_run(reference, need, store, runs)
     if found is not None:
         return found
     try:
@@ -195,19 +213,14 @@ def _given(reference: str, kind: str, key: str, store: Store, runs: Path) -> Inp
         raise UserError(
             f"{key}={reference}: {error}. See `llmexp store list` and `llmexp status`."
         ) from error
-    if not serves(artifact.kind, kind):
+    if not need.accepts(artifact.kind):
         raise UserError(
             f"{key}={reference} is a {artifact.kind}; a {kind} is needed. See `llmexp store list {kind}`."
         )
     return artifact
 
 
-def serves(made: str, needed: str) -> bool:
-    """Whether an artifact of one kind can stand where another is needed: a model brings its tokenizer along."""
-    return made == needed or (needed == "tokenizer" and made == "model")
-
-
-def _of_run(reference: str, kind: str, store: Store, runs: Path) -> Input | None:
+def _of_run(reference: str, need: Need, store: Store, runs: Path) -> Input | None:
     """The newest artifact of a kind in ``RUN`` (a run's name or folder), or of one stage in ``RUN/STAGE``."""
     head, _, stage = reference.rpartition("/")
     for run, only in ((reference, ""), (head, stage)):
@@ -216,7 +229,7 @@ def _of_run(reference: str, kind: str, store: Store, runs: Path) -> Input | None
         except UserError:
             continue
         made = (
-            [a for name, a in artifacts_of(folder, store) if serves(a.kind, kind) and only in ("", name)]
+            [a for name, a in artifacts_of(folder, store) if need.accepts(a.kind) and only in ("", name)]
             if folder
             else []
         )
@@ -243,6 +256,6 @@ def _start(node: Node, store: Store, runs: Path) -> dict[str, str]:
     """What ``model.init_from`` names counts by its content; the spec gets its folder."""
     if not isinstance(node.spec, Pretrain) or node.spec.model.init_from is None:
         return {}
-    start = _given(node.spec.model.init_from, "model", f"{node.name}.model.init_from", store, runs)
+    start = _given(node.spec.model.init_from, Need("model"), f"{node.name}.model.init_from", store, runs)
     node.spec.model.init_from = str(start.path)
     return {"init_from": start.fingerprint}

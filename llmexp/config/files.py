@@ -1,0 +1,73 @@
+"""The YAML files of the config tree: their content, their names in messages, and what none may hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from hydra._internal.config_repository import IConfigRepository
+from omegaconf import DictConfig
+
+from llmexp.config.lines import HYDRA_KEYS, is_settable
+from llmexp.config.spec import Mistake
+from llmexp.config.typed import leaves
+
+ROOT = "config"
+"""Name of the primary config."""
+
+
+def raw(repo: IConfigRepository, path: str) -> Any:
+    """The content of a file of the tree that is known to exist, as it is written."""
+    loaded = repo.load_config(path)
+    assert loaded is not None, path
+    return loaded.config
+
+
+def file_name(repo: IConfigRepository, path: str) -> str:
+    """The file of the tree that ``path`` (``model/tiny``) means, as a person finds it."""
+    loaded = repo.load_config(path)
+    base = str(loaded.path if loaded is not None else "").removeprefix("file://")
+    file = Path(base) if base.endswith((".yaml", ".yml")) else Path(base) / f"{path}.yaml"
+    try:
+        return str(file.relative_to(Path.cwd()))
+    except ValueError:
+        return str(file)
+
+
+def is_hydras(path: str) -> bool:
+    """Whether a path of the tree lies in Hydra's own part."""
+    return path.startswith("hydra/")
+
+
+def refused_hydra_file(loaded: Any, path: str) -> Iterator[Mistake]:
+    """A file of a person's tree in Hydra's own part: it could name any callable."""
+    if not str(loaded.path).startswith(("pkg://hydra", "structured://")):
+        name = f"{str(loaded.path).removeprefix('file://')}/{path}.yaml"
+        remedy = "take it away; settable, in any other file: " + ", ".join(HYDRA_KEYS)
+        yield Mistake(
+            path.replace("/", "."), "a config tree may hold no options of Hydra's own", remedy, name
+        )
+
+
+def refused_hydra_keys(config: Any, name: str) -> Iterator[Mistake]:
+    """What a file of the tree sets of Hydra's own node and may not; it is taken out of ``config``."""
+    node = config.get("hydra") if isinstance(config, DictConfig) else None
+    if node is None:
+        return
+    found = [path for _, _, path in leaves(node, "hydra")] if isinstance(node, DictConfig) else ["hydra"]
+    for path in found:
+        if is_settable(path):
+            continue
+        remedy = "settable: " + ", ".join(HYDRA_KEYS)
+        yield Mistake(path, "this part of Hydra's configuration cannot be set", remedy, name)
+        config.pop("hydra", None)
+
+
+def drop_nested_defaults(config: Any) -> None:
+    """Remove ``defaults`` lists below the top, which a file loaded as data may hold."""
+    for key in list(config.keys()) if isinstance(config, DictConfig) else ():
+        node = config._get_node(key)
+        if isinstance(node, DictConfig) and not node._is_missing() and not node._is_none():
+            node.pop("defaults", None)
+            drop_nested_defaults(node)
