@@ -142,7 +142,7 @@ def about(model: OpenModel) -> Iterator[str]:
     else:
         yield "trained: nothing is written down about it in this store"
     if model.found.stage == "pretrain":
-        yield "It was trained on text alone, never on conversations: expect it to go on writing, not to answer."
+        yield "Trained on text alone, never on conversations: expect it to go on writing, not to answer."
     if count < LARGE:
         yield (
             "A model of this size is small: it knows little beyond what it was trained on, "

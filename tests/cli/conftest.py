@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 import multiprocessing
+import random
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,6 +27,12 @@ from llmexp.track import tracker as tracking
 from llmexp.track.config import NoTrackingSpec, TrackingSpec
 
 ERROR = "ValueError: the loss is not finite"
+
+TRAINED = (
+    "stage=sft model=debug trainer=debug loader.seq_len=64 tokenizer.vocab_size=300 curation=none tracking=none "
+    "collect.data=text_files collect.data.path=notes chats.data=chat_jsonl chats.data.path=chats.jsonl"
+).split()
+"""Overrides of a run that ends in seconds; the paths are those of the fixture ``trained``."""
 
 
 @dataclass
@@ -177,3 +187,39 @@ def llmexp(capsys: pytest.CaptureFixture[str]) -> Callable[..., Said]:
 def look(world: World, llmexp: Callable[..., Said]) -> Callable[..., Said]:
     """Run a verb that looks at what is there, on the world's folder."""
     return lambda *words: llmexp(*words, "--outputs", world.outputs)
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which ``stage=sft`` ran at debug size, on notes and conversations of the folder."""
+    folder = tmp_path_factory.mktemp("trained")
+    words = "the a model text token learns writes reads small large number list of and in with".split()
+    chance = random.Random(0)
+    (folder / "notes").mkdir()
+    for index in range(60):
+        note = " ".join(chance.choices(words, k=chance.randrange(20, 120)))
+        (folder / "notes" / f"{index}.txt").write_text(f"{note}.\n")
+    with (folder / "chats.jsonl").open("w") as file:
+        for _ in range(80):
+            question, answer = (" ".join(chance.choices(words, k=k)) for k in (6, 8))
+            turns = [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
+            file.write(json.dumps({"messages": turns}) + "\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "llmexp", *TRAINED, "-q"], cwd=folder, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.fixture
+def inside(
+    trained: Path, llmexp: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Said]:
+    """Run a command in the folder of ``trained``; ``stdin`` is its standard input."""
+    monkeypatch.chdir(trained)
+
+    def call(*words: object, stdin: str = "") -> Said:
+        monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
+        return llmexp(*words)
+
+    return call
