@@ -48,7 +48,7 @@ def run_pipeline(composition: Composition, store: Store, run_dir: Path, *, comma
         outputs=Path(root.paths.outputs),
         mask=composition.secrets,
     )
-    record = new_record(composition, command)
+    record = new_record(composition, command, run_dir)
     record.write(run_dir)
     with Progress(quiet=quiet) as progress, stop_on_signals(progress.line) as stop, tracker:
         tracker.params(
@@ -71,11 +71,11 @@ def run_pipeline(composition: Composition, store: Store, run_dir: Path, *, comma
             runner.run()
         except Interrupted as error:
             raise Interrupted(f"{error}. Nothing is lost: the same command goes on.") from None
-        marks.done(identity)
         data = reporting.report_data(run_dir, runner.runs, composition.secrets)
         page, *figures = reporting.write(run_dir, data)
         for path in (page, *figures):
             tracker.file(path, path.name)
+    marks.done(identity)  # after all else: a command killed while it reports goes on in this folder
     _say(composition, run_dir, data, page)
     return 0
 

@@ -12,10 +12,11 @@ from llmexp.config.spec import as_data
 from llmexp.stage.context import External, Input
 from llmexp.stage.graph import Composition, Node, input_fingerprints
 from llmexp.stage.job import StageJob
-from llmexp.stage.runs import PipelineRecord, StageLink, Unfinished, run_name
+from llmexp.stage.runs import PIPELINE, PipelineRecord, StageLink, Unfinished, run_name
 from llmexp.store.artifact import Artifact
 from llmexp.store.build import Build, Waiting
 from llmexp.store.store import Store
+from llmexp.track.masking import mask_of, masked
 from llmexp.track.progress import Interrupted, Progress
 from llmexp.track.runs import write_json
 from llmexp.track.tracker import Tracker
@@ -24,11 +25,16 @@ Execute = Callable[..., dict[str, Any]]
 """``execute(job, progress=, should_stop=, guard=, parent=)`` runs a stage somewhere and returns its summary."""
 
 
-def new_record(composition: Composition, command: str) -> PipelineRecord:
-    """The record of a pipeline that is about to run."""
+def new_record(composition: Composition, command: str, run_dir: Path) -> PipelineRecord:
+    """The record of a pipeline that is about to run, or to go on, in ``run_dir``."""
+    earlier = PipelineRecord.read(run_dir).stages if (run_dir / PIPELINE).is_file() else {}
     stages = {
         node.name: StageLink(
-            stage=node.kind, kind=node.spec.makes, fingerprint=node.fingerprint, needs=dict(node.needs)
+            stage=node.kind,
+            kind=node.spec.makes,
+            fingerprint=node.fingerprint,
+            needs=dict(node.needs),
+            seconds=earlier[node.name].seconds if node.name in earlier else None,
         )
         for node in composition.nodes.values()
     }
@@ -84,7 +90,10 @@ class Runner:
         if found is None:
             found = self._build(node, artifacts, link)
         else:
-            link.cached = True
+            own = self.run_dir / node.name
+            link.cached = found.manifest.run_id != run_name(own, self.runs)
+            if not link.cached:
+                link.run_dir = str(own)  # made by this run, before it was interrupted
             self.progress.line(f"  found in the store: {found.kind} {found.fingerprint[:12]}")
         link.status, link.path = "done", str(found.path)
         self.record.write(self.run_dir)
@@ -96,7 +105,7 @@ class Runner:
             node.spec.makes,
             node.fingerprint,
             stage=node.kind,
-            config=as_data(node.spec),
+            config=masked(as_data(node.spec), mask_of(self.composition.secrets)),
             inputs=input_fingerprints(node, self.composition),
             on_wait=self._waiting,
         ) as build:
