@@ -76,7 +76,7 @@ def run_job(
             tracker.lineage(flat, job.output)
             summary: dict[str, Any] = target(job.spec.runs)(job.spec, context)
         except BaseException as error:
-            tracker.event("error", kind=type(error).__name__, message=str(error))
+            tracker.event("error", error=type(error).__name__, message=str(error))
             if isinstance(error, Exception):
                 (job.run_dir / "error.txt").write_text("".join(traceback.format_exception(error)))
             raise

@@ -9,7 +9,7 @@ from llmexp.data.shards import Shards
 from llmexp.objective.cross_entropy import CrossEntropy
 from llmexp.stage.config import Pretrain
 from llmexp.stage.context import Context
-from llmexp.stage.training import heldout_loss, train
+from llmexp.stage.training import heldout_loss, micro_batch, train
 from llmexp.tokenizer.tokenizer import Tokenizer
 
 
@@ -18,11 +18,12 @@ def run(spec: Pretrain, context: Context) -> dict[str, Any]:
     shards, tokenizer = context.path("shards"), context.path("tokenizer")
     model = spec.model.build(seed=spec.seed, tokenizer_vocab_size=Tokenizer.load(tokenizer).vocab_size)
     model_spec = dataclasses.replace(spec.model, vocab_size=model.head_weight.shape[0])
+    micro = micro_batch(spec, context, model_spec, spec.loader)
     source = spec.loader.build(
         shards=Shards(shards, "train"),
         seed=spec.seed,
         global_batch=spec.trainer.global_batch,
-        micro_batch=spec.trainer.micro_batch,
+        micro_batch=micro,
         rank=context.rank,
         world=context.world,
     )
@@ -32,7 +33,7 @@ def run(spec: Pretrain, context: Context) -> dict[str, Any]:
         heldout_loss(
             held,
             seq_len=seq_len,
-            batch=spec.trainer.micro_batch or spec.trainer.global_batch,
+            batch=micro,
             rows=spec.trainer.val_sequences,
             bytes_per_token=held.header.n_bytes / held.header.n_tokens,
         )

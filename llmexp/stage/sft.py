@@ -9,18 +9,19 @@ from llmexp.model.io import load
 from llmexp.objective.cross_entropy import CrossEntropy
 from llmexp.stage.config import Sft
 from llmexp.stage.context import Context
-from llmexp.stage.training import heldout_loss, train
+from llmexp.stage.training import heldout_loss, micro_batch, train
 
 
 def run(spec: Sft, context: Context) -> dict[str, Any]:
     """Train the given model on the conversations."""
     folder, shards = context.path("model"), context.path("shards")
     model, model_spec = load(folder)
+    micro = micro_batch(spec, context, model_spec, spec.loader)
     source = spec.loader.build(
         shards=Shards(shards, "train"),
         seed=spec.seed,
         global_batch=spec.trainer.global_batch,
-        micro_batch=spec.trainer.micro_batch,
+        micro_batch=micro,
         rank=context.rank,
         world=context.world,
     )
@@ -30,7 +31,7 @@ def run(spec: Sft, context: Context) -> dict[str, Any]:
         heldout_loss(
             held,
             seq_len=seq_len,
-            batch=spec.trainer.micro_batch or spec.trainer.global_batch,
+            batch=micro,
             rows=spec.trainer.val_sequences,
         )
         if len(held)

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from llmexp.data.config import LoaderSpec
 from llmexp.data.shards import Shards
 from llmexp.data.source import heldout_batches
 from llmexp.model.config import ModelSpec, flops_per_token
@@ -71,6 +72,22 @@ def train(
     summary["checkpoint"] = str(result.checkpoint) if result.checkpoint else None
     summary["n_params"] = sum(p.numel() for p in model.parameters())
     return {k: v if not isinstance(v, float) or math.isfinite(v) else str(v) for k, v in summary.items()}
+
+
+def micro_batch(spec: TrainingStage, context: Context, model_spec: ModelSpec, loader: LoaderSpec) -> int:
+    """Sequences in one forward pass: the given number, or the most that the device's memory holds."""
+    from llmexp.plan.estimate import plan
+
+    found = plan(
+        model_spec,
+        loader=loader,
+        trainer=spec.trainer,
+        optimizer=spec.optimizer,
+        parallel=spec.parallel,
+        hardware=context.hardware,
+        world_size=context.world,
+    )
+    return found.micro_batch
 
 
 def copy_tokenizer(source: Path, out: Path) -> None:

@@ -12,7 +12,10 @@ class SweepSpec(Spec):
     """How the jobs of ``-m`` are run."""
 
     max_failed: int | None = setting(
-        "Failed jobs after which no further one starts; null goes on to the end.", default=None, ge=1, result=False
+        "Failed jobs after which no further one starts; null goes on to the end.",
+        default=None,
+        ge=1,
+        result=False,
     )
 
 
