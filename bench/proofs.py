@@ -55,7 +55,8 @@ def quickstart(outputs: Path) -> str:
         found = evaluation(control)
         rows += [_row(seed, name, figures) for name, figures in found["table"].items()]
         baselines = found["baselines"]
-    text = _table(["seed", "model", "bits per byte", "perplexity", "ECE", "assistant loss", "exact match"], rows)
+    head = ["seed", "model", "bits per byte", "perplexity", "ECE", "assistant loss", "exact match"]
+    text = _table(head, rows)
     bars = _verdicts(rows, baselines)
     clock = ", ".join(f"{t / 60:.1f}" for t in times)
     return f"{text}\n\nMinutes a seed (the first builds corpus and tokenizer too): {clock}.\n\n{bars}\n"
@@ -74,8 +75,9 @@ def _verdicts(rows: list[list[str]], baselines: dict[str, Any]) -> str:
         under = 1 - float(of["pretrain"][2]) / unigram
         sft, control, grpo = (float(of[name][6]) for name in ("sft", "control", "grpo"))
         lines.append(
-            f"- seed {seed}: pretrain ends {under:.1%} under the unigram entropy; exact match {sft:.1%} after SFT, "
-            f"{control:.1%} with the control, {grpo:.1%} after GRPO ({100 * (grpo - sft):+.1f} points)"
+            f"- seed {seed}: pretrain ends {under:.1%} under the unigram entropy; exact match "
+            f"{sft:.1%} after SFT, {control:.1%} with the control, "
+            f"{grpo:.1%} after GRPO ({100 * (grpo - sft):+.1f} points)"
         )
     return "\n".join(lines)
 
@@ -90,7 +92,8 @@ PROOFS: dict[str, Callable[[Path], str]] = {"quickstart": quickstart}
 
 def machine() -> str:
     """Commit, date and machine, as a line."""
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout
+    git = ["git", "rev-parse", "--short", "HEAD"]
+    commit = subprocess.run(git, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     names = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
     cpu = names[0].partition(":")[2].strip() if names else platform.processor()
     today = datetime.datetime.now(tz=datetime.UTC).date()

@@ -26,7 +26,7 @@ class LoaderSpec(Spec):
         default="documents",
         choices=PACKINGS,
     )
-    mixture: list[float] = setting(  # noqa: RUF009 (the field makes its own list)
+    mixture: list[float] = setting(
         "Weight of each input of shards, in the order of the needs; empty: every sample once an epoch.",
         default=[],
         ge=0,

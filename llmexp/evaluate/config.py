@@ -57,7 +57,7 @@ class EvaluationSpec(Spec):
     samples: int = setting("Sample generations of each kind (free text, chat).", default=4, ge=0)
     sample_max_new_tokens: int = setting("Length of a sample at most.", default=64, unit="tokens", ge=1)
     sample_temperature: float = setting("Temperature of the samples; 0 = greedy.", default=0.7, ge=0.0)
-    sample_prompts: list[str] = setting(  # noqa: RUF009 - a copy of the list is made for each spec
+    sample_prompts: list[str] = setting(
         "Beginnings of free text that every model continues.",
         default=["Return a list of", "This module", "def read_file(path):", "If the argument is"],
     )

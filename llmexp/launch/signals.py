@@ -21,7 +21,7 @@ class StopFlag:
 
 @contextmanager
 def stop_on_signals(say: Callable[[str], None]) -> Iterator[StopFlag]:
-    """Within the context, the first SIGINT or SIGTERM sets the flag; a second SIGINT raises KeyboardInterrupt."""
+    """Within the context, SIGINT and SIGTERM set the flag; a second SIGINT raises KeyboardInterrupt."""
     flag = StopFlag()
 
     def handle(number: int, _frame: FrameType | None) -> None:

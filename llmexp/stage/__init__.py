@@ -1,1 +1,1 @@
-"""Stages: what each needs and makes, the pipeline graph, and the runner that executes it. One file a stage."""
+"""Stages: what each needs and makes, the pipeline graph, the runner that executes it. One file a stage."""

@@ -11,7 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from llmexp.config.mistakes import CompositionError, UserError
 from llmexp.config.spec import Mistake, as_data
-from llmexp.config.typed import source_of
+from llmexp.config.typed import file_of, source_of
 from llmexp.config.validate import Materialise, secret_values
 from llmexp.stage.config import Collect, Need, Pretrain, RootSpec, StageSpec, TrainingStage
 from llmexp.stage.context import External, Input
@@ -102,7 +102,11 @@ def _materialise(cfg: DictConfig, sources: dict[str, str]) -> tuple[Composition 
             )
     for node in nodes.values():
         found = [m.under(f"stages.{node.name}") for m in _check_node(node, nodes)]
-        make.mistakes += [replace(m, source=m.source or source_of(sources, m.path)) for m in found]
+        entry = file_of(sources, f"pipeline.stages.{node.name}")
+        make.mistakes += [
+            replace(m, source=m.source or source_of(sources, m.path) or (entry if _is_edge(m) else ""))
+            for m in found
+        ]
     if root is None or make.mistakes:
         return None, [_shown(m) for m in make.mistakes]
     choices = cfg.hydra.runtime.choices
@@ -127,6 +131,11 @@ def _without_stages(cfg: DictConfig) -> DictConfig:
 def _shown(mistake: Mistake) -> Mistake:
     """Paths as a person writes them: ``sft.optimizer.lr``."""
     return Mistake(mistake.path.removeprefix("stages."), mistake.problem, mistake.remedy, mistake.source)
+
+
+def _is_edge(mistake: Mistake) -> bool:
+    """Whether a mistake lies in how the pipeline joins its stages."""
+    return mistake.path.split(".")[2] in ("needs", "inputs")
 
 
 def _check_node(node: Node, nodes: dict[str, Node]) -> Iterator[Mistake]:

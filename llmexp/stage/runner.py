@@ -22,7 +22,7 @@ from llmexp.track.runs import write_json
 from llmexp.track.tracker import Tracker
 
 Execute = Callable[..., dict[str, Any]]
-"""``execute(job, progress=, should_stop=, guard=, parent=)`` runs a stage somewhere and returns its summary."""
+"""``execute(job, progress=, should_stop=, guard=, parent=)`` runs a stage; it returns the summary."""
 
 
 def new_record(composition: Composition, command: str, run_dir: Path) -> PipelineRecord:

@@ -108,7 +108,7 @@ def _compute(spec: TrainingStage, context: Context, model_spec: ModelSpec, seq_l
 def heldout_loss(
     shards: Shards, *, seq_len: int, batch: int, rows: int | None, bytes_per_token: float | None = None
 ) -> Callable[[Decoder], dict[str, float]]:
-    """A function from a model to its held-out loss in nats a counted token, and bits a byte where bytes are known."""
+    """From a model to its held-out loss (nats a counted token), and bits a byte where bytes are known."""
     objective = CrossEntropy()
 
     @torch.no_grad()

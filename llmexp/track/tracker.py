@@ -40,9 +40,17 @@ SYNC_EVERY = 10.0
 class HasFingerprint(Protocol):
     """What lineage needs of an artifact."""
 
-    kind: str
-    fingerprint: str
-    path: Path
+    @property
+    def kind(self) -> str:
+        """What it is."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Which one it is."""
+
+    @property
+    def path(self) -> Path:
+        """Where it lies."""
 
 
 class Tracker:
