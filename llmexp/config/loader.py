@@ -124,9 +124,13 @@ class SpecLoader(ConfigLoaderImpl):  # type: ignore[misc]
         self, lines: list[Line], run_mode: RunMode
     ) -> tuple[DictConfig, IConfigRepository, list[Line]]:
         """The root, its repository, and all lines: the experiment's first, then the command's."""
+        before = len(self.mistakes)
         cfg, repo = self._root(lines, run_mode)
         if not cfg.experiment or not cfg.experiment.overrides:
             return cfg, repo, lines
+        # The root is composed again, with the experiment's lines: what is wrong with it is told then.
+        again = [m for m in self.mistakes[before:] if m.path.startswith("experiment")]
+        self.mistakes[before:] = again
         where = source_of(self.sources, "experiment.overrides.0") or "the experiment"
         own = parse_lines(cfg.experiment.overrides, where, self.mistakes, EXPERIMENT)
         own = [line for line in own if self._legal(line, run_mode)]
@@ -137,7 +141,6 @@ class SpecLoader(ConfigLoaderImpl):  # type: ignore[misc]
         lines = [line for line in own if line.key.split(".")[0] != "experiment"] + lines
         experiment, choice = cfg.experiment, cfg.hydra.runtime.choices.get("experiment")
         sources = {k: v for k, v in self.sources.items() if k.startswith("experiment")}
-        self.mistakes = [m for m in self.mistakes if m.path.startswith("experiment")]
         cfg, repo = self._root([x for x in lines if x.key.split(".")[0] != "experiment"], run_mode)
         cfg.experiment = experiment
         cfg.hydra.runtime.choices.experiment = choice

@@ -15,7 +15,7 @@ from llmexp.config.given import Entry, placed
 from llmexp.config.lines import PIPELINE, Line, parse_lines
 from llmexp.config.mistakes import CompositionError, choices, nearest
 from llmexp.config.spec import Mistake
-from llmexp.config.typed import Typing, field_types, source_of, spec_class
+from llmexp.config.typed import Typing, field_types, file_of, source_of, spec_class
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 """What a stage may be called: its name stands before a dot in overrides."""
@@ -63,9 +63,7 @@ def effective_pipeline(loader: Any, cfg: DictConfig, repo: IConfigRepository, li
 def _refuse(loader: Any, wrong: list[Mistake]) -> None:
     """Stop here: without a pipeline that can be read, there are no stages to compose."""
     if wrong:
-        located = [
-            dataclasses.replace(m, source=m.source or source_of(loader.sources, m.path)) for m in wrong
-        ]
+        located = [dataclasses.replace(m, source=m.source or file_of(loader.sources, m.path)) for m in wrong]
         raise CompositionError([*loader.mistakes, *located])
 
 

@@ -115,6 +115,18 @@ def source_of(sources: dict[str, str], path: str) -> str:
     return ""
 
 
+def file_of(sources: dict[str, str], path: str) -> str:
+    """Where the node at a path was written, though it may hold no value itself."""
+    while path:
+        found = source_of(sources, path) or next(
+            (source for key, source in sources.items() if key.startswith(path + ".")), ""
+        )
+        if found:
+            return found
+        path = path.rpartition(".")[0]
+    return ""
+
+
 class Typing:
     """Turns raw nodes of one composition into typed ones and collects what does not fit."""
 
