@@ -1,0 +1,126 @@
+"""``launcher=processes``: several ranks are one run, and their end is the command's end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+from pathlib import Path
+
+import psutil
+import pytest
+from commands import SMALL, kill, left_behind, must, nothing_is_left, run, running, runs, stages, wait_until
+
+from llmexp.track.runs import read_metrics
+
+TWO = ["launcher=processes", "launcher.gpus_per_node=2", "parallel=ddp", "parallel.dp_replicate=2"]
+MORE = ["optimizer.lr=2e-3", "trainer.max_steps=12"]
+"""Another training than the one that is in the store."""
+ENDLESS = [*SMALL, *TWO, "trainer.max_steps=100000", "trainer.checkpoint_every=10", "trainer.val_every=null"]
+
+pytestmark = pytest.mark.slow
+
+
+def train_losses(run_dir: Path) -> dict[int, float]:
+    series = read_metrics(run_dir / "pretrain")["train/loss"]
+    return dict(zip(series.steps, series.values, strict=True))
+
+
+@pytest.fixture(scope="module")
+def both(done_once: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """(folder where one process trained, folder where two did)."""
+    import shutil
+
+    one, two = (tmp_path_factory.mktemp(name) / "x" for name in ("one", "two"))
+    for folder, words in ((one, []), (two, [*TWO, "tracking=mlflow"])):
+        shutil.copytree(done_once, folder)
+        shutil.rmtree(folder / "outputs" / "runs")
+        must(folder, *SMALL, *MORE, *words)
+    return one, two
+
+
+def test_two_processes_lose_what_one_loses(both):
+    one, two = (train_losses(runs(folder)[0]) for folder in both)
+    assert sorted(one) == list(range(1, 13))
+    assert two == pytest.approx(one, abs=1e-5)
+
+
+def test_two_ranks_are_one_run_folder_and_one_mlflow_run(both):
+    (folder,) = runs(both[1])
+    assert len(list((both[1] / "outputs").glob("runs/*/*"))) == 1
+    with sqlite3.connect(both[1] / "outputs" / "mlflow.db") as mlflow:
+        rows = mlflow.execute("SELECT run_uuid, status FROM runs").fetchall()
+        steps = mlflow.execute("SELECT run_uuid, step FROM metrics WHERE key = 'train/loss'").fetchall()
+    mlflow.close()
+    assert len(rows) == 2, "the pipeline's and the stage's"
+    assert {status for _, status in rows} == {"FINISHED"}
+    assert sorted(step for _, step in steps) == list(range(1, 13))
+    assert folder.is_dir()
+
+
+def ranks(folder: Path) -> dict[int, psutil.Process]:
+    """Living ranks of commands that run in ``folder``."""
+    found = {}
+    for process in left_behind(folder):
+        try:
+            if "llmexp.launch.rank" in process.cmdline():
+                found[int(process.environ()["RANK"])] = process
+        except psutil.Error:
+            continue
+    return found
+
+
+def trained(folder: Path, steps: int) -> bool:
+    """Whether the newest training has taken so many steps."""
+    journals = sorted(folder.glob("outputs/runs/*/*/pretrain/journal.jsonl"), key=os.path.getmtime)
+    return bool(journals) and sum(b'"train/loss"' in line for line in journals[-1].open("rb")) >= steps
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_killed_rank_ends_the_command_and_the_next_goes_on(again, victim):
+    before = set(runs(again))
+    with running(again, *ENDLESS) as process:
+        wait_until(lambda: process.poll() is not None or (set(runs(again)) - before and trained(again, 30)), "ranks")
+        ranks(again)[victim].send_signal(signal.SIGKILL)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 1, out + err
+    assert f"rank {victim}" in err
+    assert "SIGKILL" in err
+    nothing_is_left(again)
+    (folder,) = set(runs(again)) - before
+    assert stages(folder)["pretrain"]["status"] == "failed"
+    done = stop_soon(again)
+    assert set(runs(again)) - before == {folder}, done
+    events = [json.loads(line) for line in (folder / "pretrain" / "journal.jsonl").open()]
+    resumed = [event["fields"]["step"] for event in events if event.get("event") == "resume"]
+    assert resumed
+    assert resumed[-1] >= 10
+
+
+def stop_soon(folder: Path) -> str:
+    """Start the endless training again and end it by Ctrl-C once it goes on."""
+    steps = sum(1 for _ in next(iter(sorted(folder.glob("outputs/runs/*/*/pretrain/journal.jsonl"), key=os.path.getmtime))).open())
+    with running(folder, *ENDLESS) as process:
+        wait_until(lambda: process.poll() is not None or trained(folder, 60), f"more than {steps} lines")
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, out + err
+    assert "Traceback" not in out + err
+    nothing_is_left(folder)
+    return out + err
+
+
+def test_ranks_end_by_themselves_when_the_command_is_killed(again):
+    before = set(runs(again))
+    with running(again, *ENDLESS) as process:
+        wait_until(lambda: process.poll() is not None or (set(runs(again)) - before and trained(again, 10)), "ranks")
+        assert len(ranks(again)) == 2
+        kill(process)
+        nothing_is_left(again, seconds=15)
+
+
+def test_a_mesh_that_does_not_fit_the_launcher_is_a_mistake(done_once):
+    done = run(done_once, *SMALL, *TWO, "parallel.dp_replicate=3")
+    assert done.returncode == 2
+    assert "dp_replicate" in done.stderr
