@@ -28,10 +28,11 @@ from llmexp.track.config import NoTrackingSpec, TrackingSpec
 
 ERROR = "ValueError: the loss is not finite"
 
-TRAINED = (
-    "stage=sft model=debug trainer=debug loader.seq_len=64 tokenizer.vocab_size=300 curation=none tracking=none "
-    "collect.data=text_files collect.data.path=notes chats.data=chat_jsonl chats.data.path=chats.jsonl"
-).split()
+TRAINED = [
+    *("stage=sft", "model=debug", "trainer=debug", "loader.seq_len=64", "tokenizer.vocab_size=300"),
+    *("curation=none", "collect.data=text_files", "collect.data.path=notes"),
+    *("chats.data=chat_jsonl", "chats.data.path=chats.jsonl", "tracking=none"),
+]
 """Overrides of a run that ends in seconds; the paths are those of the fixture ``trained``."""
 
 
@@ -193,7 +194,7 @@ def look(world: World, llmexp: Callable[..., Said]) -> Callable[..., Said]:
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder in which ``stage=sft`` ran at debug size, on notes and conversations of the folder."""
     folder = tmp_path_factory.mktemp("trained")
-    words = "the a model text token learns writes reads small large number list of and in with".split()
+    words = ["the", "a", "model", "text", "token", "learns", "writes", "reads", "small", "list", "of", "and"]
     chance = random.Random(0)
     (folder / "notes").mkdir()
     for index in range(60):

@@ -91,7 +91,7 @@ def test_a_run_its_stage_its_fingerprint_and_its_folder_are_the_same_model(insid
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    "words, told",
     [
         (("--temperature", "-1"), "--temperature -1 is out of range: give a value at least 0"),
         (("--temperature", "nan"), "--temperature nan is out of range"),
@@ -110,7 +110,7 @@ def test_a_flag_out_of_range_is_a_mistake(inside, words, told):
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    "words, told",
     [
         (("nobody", "a"), "neither a run nor an artifact"),
         (("last/collect", "a"), "is a corpus, not a model"),

@@ -1,0 +1,1 @@
+"""Proofs on a person's own composition and machine: resume, packing, export."""
