@@ -11,4 +11,10 @@ from llmexp.tokenizer.train import train_tokenizer
 
 def run(spec: TrainTokenizer, context: Context) -> dict[str, Any]:
     """Make the tokenizer's folder at ``context.out``."""
-    return train_tokenizer(spec.tokenizer, context.optional_path("corpus"), context.out, context.progress)
+    summary = train_tokenizer(spec.tokenizer, context.optional_path("corpus"), context.out, context.progress)
+    asked = getattr(spec.tokenizer, "vocab_size", None)
+    if asked is not None and summary["vocab_size"] < asked:
+        context.progress.line(
+            f"  the text is too short for tokenizer.vocab_size={asked}: it gave {summary['vocab_size']} tokens"
+        )
+    return summary
