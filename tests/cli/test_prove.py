@@ -95,12 +95,11 @@ def test_a_step_that_is_missing_is_a_difference(run_folder, tmp_path):
     other = journal_with(
         run_folder, tmp_path / "other", lambda r: r["m"].pop("train/loss", None) if r.get("s") == 2 else None
     )
-    assert compare_runs(run_folder, other)[0].first == "step 2: {!r} and nothing".format(
-        compare_series_value(run_folder, 2)
-    )
+    value = loss_of_step(run_folder, 2)
+    assert compare_runs(run_folder, other)[0].first == f"step 2: {value!r} and nothing"
 
 
-def compare_series_value(run_folder, step):
+def loss_of_step(run_folder, step):
     from llmexp.track.runs import read_metrics
 
     series = read_metrics(run_folder)["train/loss"]
@@ -145,9 +144,7 @@ def test_packed_documents_equal_each_alone(inside):
 @pytest.fixture(scope="module")
 def packed_rows(trained):
     """Rows of several documents."""
-    shards = next(
-        s for s in map(lambda p: Shards(p, "train"), (trained / "outputs/store/shards").iterdir())
-    )  # fmt: skip
+    shards = Shards(next((trained / "outputs/store/shards").iterdir()), "train")
     source = LoaderSpec(seq_len=64, workers=0).build(shards=shards, seed=0, global_batch=8, micro_batch=1)
     return [row for row in source.step(0) if len(pieces(row)) > 1]
 
@@ -224,7 +221,7 @@ def test_an_export_computes_what_our_decoder_computes(exported):
     model, tokenizer, out, texts = exported
     found = compare_export(model, tokenizer, out, texts, context_length=256)
     assert all(one.holds for one in found)
-    assert [one.what for one in found][0] == "logits of every token"
+    assert found[0].what == "logits of every token"
     assert found[1].numbers > 2
 
 
@@ -296,12 +293,21 @@ def test_a_cut_stage_keeps_its_model_and_gets_a_warm_up_that_fits():
     assert whole.scheduler.warmup_steps == 100
 
 
-@given(st.floats(), st.floats())
+@given(st.floats(allow_nan=False), st.floats(allow_nan=False))
 def test_without_tolerance_two_numbers_are_equal_when_their_bits_are(one, other):
     found = Comparison("x")
     found.add("here", one, other)
-    same = math.copysign(1, one) == math.copysign(1, other) and one == other
-    assert found.holds == (same or (math.isnan(one) and math.isnan(other) and found.holds))
+    assert found.holds == (math.copysign(1, one) == math.copysign(1, other) and one == other)
+
+
+def test_not_a_number_equals_itself_and_nothing_else():
+    found = Comparison("x", tolerance=1.0)
+    found.add("here", math.nan, math.nan)
+    assert found.holds
+    found.add("there", math.nan, 0.0)
+    assert found.first is not None
+    assert found.first.startswith("there")
+    assert math.isnan(found.largest)
 
 
 def test_a_comparison_of_nothing_does_not_hold():
