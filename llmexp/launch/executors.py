@@ -85,7 +85,7 @@ class Processes:
                 "OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // self.world))
             ),
         }
-        log = open(folder / f"rank{rank}.log", "ab") if rank else None  # noqa: SIM115: lives as long as the process
+        log = open(folder / f"rank{rank}.log", "ab") if rank else None  # noqa: SIM115 - open as long as the process
         return subprocess.Popen(
             [sys.executable, "-m", "llmexp.launch.rank", str(folder / "job.json")],
             env=environment,

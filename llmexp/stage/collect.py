@@ -30,4 +30,5 @@ def _told(summary: dict[str, Any]) -> Iterator[str]:
         if number:
             named = "; ".join(f"{one['file']}: {one['problem']}" for one in bad[:NAMED])
             more = f"; and {number - NAMED} more" if number > NAMED else ""
-            yield f"  {number} bad {what}{'s' if number > 1 else ''} left out: {named}{more} (stats.json lists them)"
+            plural = "s" if number > 1 else ""
+            yield f"  {number} bad {what}{plural} left out: {named}{more} (stats.json lists them)"

@@ -177,10 +177,10 @@ class Runner:
         if self.should_stop():
             raise Interrupted("stopped while another process builds")
         if int(waiting.seconds) % 10 == 0:
-            builder = waiting.builder
+            pid, host = (waiting.builder.get(key, "?") for key in ("pid", "host"))
             self.progress.line(
-                f"  waiting for {waiting.kind} {waiting.fingerprint[:12]}, which process {builder.get('pid', '?')} "
-                f"on {builder.get('host', '?')} builds ({waiting.seconds:.0f} s)"
+                f"  waiting for {waiting.kind} {waiting.fingerprint[:12]}, which process {pid} on {host} "
+                f"builds ({waiting.seconds:.0f} s)"
             )
 
 

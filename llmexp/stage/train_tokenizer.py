@@ -14,7 +14,8 @@ def run(spec: TrainTokenizer, context: Context) -> dict[str, Any]:
     summary = train_tokenizer(spec.tokenizer, context.optional_path("corpus"), context.out, context.progress)
     asked = getattr(spec.tokenizer, "vocab_size", None)
     if asked is not None and summary["vocab_size"] < asked:
+        got = summary["vocab_size"]
         context.progress.line(
-            f"  the text is too short for tokenizer.vocab_size={asked}: it gave {summary['vocab_size']} tokens"
+            f"  the text is too short for tokenizer.vocab_size={asked}: it gave {got} tokens"
         )
     return summary

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -20,11 +21,26 @@ from llmexp.stage.runs import pipeline_runs
 from llmexp.track.runs import read_metrics
 
 CHECKOUT = Path(package.__file__).resolve().parents[1]
-SMALL = (
-    "data=text_files data.path=notes data.heldout=0.2 tokenizer.vocab_size=300 model=debug "
-    "loader.seq_len=64 trainer=debug tracking=jsonl"
-).split()
+SMALL = [
+    *("data=text_files", "data.path=notes", "data.heldout=0.2", "tokenizer.vocab_size=300"),
+    *("model=debug", "loader.seq_len=64", "trainer=debug", "tracking=jsonl"),
+]
 """Five stages in a few seconds: the reader's own folder to a model too small to learn much."""
+
+
+WORDS = """
+the river and a stone that have light over water be with of under wind small house to open door green
+field bird song night
+"""
+
+
+def write_notes(folder: Path, number: int) -> None:
+    """Notes of a few sentences, all different."""
+    chance, words = random.Random(5), WORDS.split()
+    folder.mkdir(parents=True)
+    for index in range(number):
+        lines = [" ".join(chance.choice(words) for _ in range(14)).capitalize() + "." for _ in range(12)]
+        (folder / f"{index:02}.txt").write_text("\n".join(lines) + f"\nNote {index}.\n")
 
 
 def environment(folder: Path) -> dict[str, str]:
@@ -87,9 +103,9 @@ def left_behind(folder: Path) -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
-            if process.environ().get("LLMEXP_TEST_FOLDER") == str(folder):
-                if process.status() != psutil.STATUS_ZOMBIE:
-                    found.append(process)
+            ours = process.environ().get("LLMEXP_TEST_FOLDER") == str(folder)
+            if ours and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
     return found
 
 

@@ -2,26 +2,11 @@
 
 from __future__ import annotations
 
-import random
 import shutil
 from pathlib import Path
 
 import pytest
-from commands import SMALL, must
-
-WORDS = (
-    "the river and a stone that have light over water be with of under wind small house to open door "
-    "green field bird song night"
-).split()
-
-
-def write_notes(folder: Path, number: int) -> None:
-    """Notes of a few sentences, all different."""
-    chance = random.Random(5)
-    folder.mkdir(parents=True)
-    for index in range(number):
-        lines = [" ".join(chance.choice(WORDS) for _ in range(14)).capitalize() + "." for _ in range(12)]
-        (folder / f"{index:02}.txt").write_text("\n".join(lines) + f"\nNote {index}.\n")
+from commands import SMALL, must, write_notes
 
 
 @pytest.fixture

@@ -40,7 +40,7 @@ SAME = [
 """Changes that cannot change what comes out."""
 
 
-@pytest.mark.parametrize(("change", "want"), CHANGES, ids=[change for change, _ in CHANGES])
+@pytest.mark.parametrize("change, want", CHANGES, ids=[change for change, _ in CHANGES])
 def test_a_changed_value_runs_its_stage_and_those_after_it(done_once, change, want):
     assert would_run(done_once, *SMALL, change) == want
 
@@ -56,7 +56,7 @@ def test_a_stage_that_changed_is_the_only_one_that_runs(again):
 
 
 def test_a_changed_file_runs_everything_again(again):
-    (again / "notes" / "00.txt").write_text("The river is another one today, and that is all there is to say.")
+    (again / "notes" / "00.txt").write_text("The river is another one today, and that is all.")
     assert would_run(again, *SMALL) == STAGES
 
 

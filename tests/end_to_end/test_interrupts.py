@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -29,9 +30,14 @@ def training_goes_on(folder: Path, steps: int = 20) -> Callable[[], bool]:
     return asked
 
 
-def press_ctrl_c(process) -> None:
+def press_ctrl_c(process: subprocess.Popen[str]) -> None:
     """What a terminal does: SIGINT to the whole group."""
     os.killpg(process.pid, signal.SIGINT)
+
+
+def terminate(process: subprocess.Popen[str]) -> None:
+    """What a scheduler does: SIGTERM to the command."""
+    process.terminate()
 
 
 def stop_in_training(folder: Path, send, words: list[str] = LONG) -> tuple[int, str]:
@@ -61,7 +67,9 @@ def summary(folder: Path) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("send", [press_ctrl_c, lambda process: process.terminate()], ids=["SIGINT", "SIGTERM"])
+@pytest.mark.parametrize(
+    "send", [press_ctrl_c, lambda process: process.terminate()], ids=["SIGINT", "SIGTERM"]
+)
 def test_a_stopped_training_saves_says_so_and_goes_on_in_the_same_folder(again, send, undisturbed):
     before = set(runs(again))
     code, said = stop_in_training(again, send)
@@ -106,7 +114,9 @@ def test_a_second_ctrl_c_stops_at_once(again):
 @pytest.mark.parametrize("stage", ["curate", "tokens"])
 def test_ctrl_c_while_workers_work_leaves_no_process_and_no_traceback(here, stage):
     for index in range(60, 3000):
-        (here / "notes" / f"{index}.txt").write_text(f"The note {index} that we have is of the other kind. " * 40)
+        (here / "notes" / f"{index}.txt").write_text(
+            f"The note {index} that we have is of the other kind. " * 40
+        )
     words = [*SMALL, "curate.workers=2", "tokens.workers=2"]
     with running(here, *words) as process:
         wait_until(

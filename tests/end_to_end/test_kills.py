@@ -29,8 +29,8 @@ from commands import (
     start,
     wait_until,
     weights_hash,
+    write_notes,
 )
-from conftest import write_notes
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
@@ -111,7 +111,7 @@ def moments(life: Life) -> None:
     """Twelve kills, in the order of the command's life."""
     life.kill_at("start", life.appears("runs/*/*"), 0.3)
     life.kill_at("collect writes", life.appears("store/corpus/.*.*/*"), 0.005)
-    life.kill_at("curate", life.appears("runs/*/*/curate/run.json"), 1.0)
+    life.kill_at("curate", life.appears("runs/*/*/curate/run.json"), 0.2)
     life.kill_at("curate writes", life.appears("store/corpus/.*.*/*"), 0.01)
     life.kill_at("tokenizer", life.appears("runs/*/*/bpe/run.json"), 0.05)
     life.kill_at("tokenize writes", life.appears("store/shards/.*.*/*"), 0.01)
@@ -167,7 +167,9 @@ def test_the_final_weights_are_those_of_an_undisturbed_run(killed, whole):
 @pytest.mark.parametrize("kind", ["corpus", "tokenizer", "shards", "model"])
 def test_artifacts_are_file_by_file_those_of_an_undisturbed_run(killed, whole, kind):
     def files(folder: Path) -> dict[str, object]:
-        return {a.name: json.loads((a / "manifest.json").read_text())["files"] for a in artifacts(folder, kind)}
+        return {
+            a.name: json.loads((a / "manifest.json").read_text())["files"] for a in artifacts(folder, kind)
+        }
 
     assert files(killed.folder) == files(whole)
 
@@ -190,9 +192,7 @@ def test_each_stage_and_the_pipeline_have_one_mlflow_run(killed):
 
 def test_mlflow_has_each_step_once(killed):
     with database(killed.folder) as mlflow:
-        rows = mlflow.execute(
-            "SELECT step FROM metrics WHERE key = 'train/loss' ORDER BY step"
-        ).fetchall()
+        rows = mlflow.execute("SELECT step FROM metrics WHERE key = 'train/loss' ORDER BY step").fetchall()
     mlflow.close()
     assert [step for (step,) in rows] == list(range(1, STEPS + 1))
 

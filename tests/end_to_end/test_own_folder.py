@@ -18,7 +18,7 @@ COLLECT = ["stage=collect", "data=text_files", "data.path=mine", "tracking=none"
 def write(folder: Path, number: int) -> None:
     (folder / "mine").mkdir()
     for index in range(number):
-        text = f"My note {index} is about the sea and the wind, and how they are never the same. {index * index}\n"
+        text = f"My note {index} is about the sea and the wind, and how they differ. {index * index}\n"
         (folder / "mine" / f"note{index}.md").write_text(text)
 
 
@@ -84,7 +84,7 @@ def test_bad_files_are_named_and_counted_and_the_rest_is_read(broken):
 
 
 @pytest.mark.parametrize(
-    ("limit", "names"),
+    "limit, names",
     [("data.max_bad_files=3", "data.max_bad_files"), ("data.max_bad_records=0", "latin.txt"),
      ("data.on_bad_file=fail", "binary.txt")],
 )  # fmt: skip

@@ -81,7 +81,9 @@ def trained(folder: Path, steps: int) -> bool:
 def test_a_killed_rank_ends_the_command_and_the_next_goes_on(again, victim):
     before = set(runs(again))
     with running(again, *ENDLESS) as process:
-        wait_until(lambda: process.poll() is not None or (set(runs(again)) - before and trained(again, 30)), "ranks")
+        wait_until(
+            lambda: process.poll() is not None or (set(runs(again)) - before and trained(again, 30)), "ranks"
+        )
         ranks(again)[victim].send_signal(signal.SIGKILL)
         out, err = process.communicate(timeout=60)
     assert process.returncode == 1, out + err
@@ -113,7 +115,9 @@ def stop_soon(folder: Path) -> str:
 def test_ranks_end_by_themselves_when_the_command_is_killed(again):
     before = set(runs(again))
     with running(again, *ENDLESS) as process:
-        wait_until(lambda: process.poll() is not None or (set(runs(again)) - before and trained(again, 10)), "ranks")
+        wait_until(
+            lambda: process.poll() is not None or (set(runs(again)) - before and trained(again, 10)), "ranks"
+        )
         assert len(ranks(again)) == 2
         kill(process)
         nothing_is_left(again, seconds=15)
