@@ -67,9 +67,7 @@ def summary(folder: Path) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "send", [press_ctrl_c, lambda process: process.terminate()], ids=["SIGINT", "SIGTERM"]
-)
+@pytest.mark.parametrize("send", [press_ctrl_c, terminate])
 def test_a_stopped_training_saves_says_so_and_goes_on_in_the_same_folder(again, send, undisturbed):
     before = set(runs(again))
     code, said = stop_in_training(again, send)
