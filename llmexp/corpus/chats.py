@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import heapq
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from llmexp.corpus.arithmetic import conversation, problems
@@ -71,6 +72,7 @@ class DocstringChats(SplitSource):
 
     phrasings: int
     max_answer_chars: int
+    n_docstrings: int | None
     n_arithmetic: int
     arithmetic_repeats: int
     n_arithmetic_heldout: int
@@ -90,8 +92,14 @@ class DocstringChats(SplitSource):
         for problem in problems(self.problems, "heldout", self.n_arithmetic_heldout, self.sample):
             yield conversation(problem, self.problems)
         if self.phrasings:
-            for doc in public_docstrings():
+            for doc in self._chosen():
                 yield from self._about(doc)
+
+    def _chosen(self) -> Iterable[Docstring]:
+        """All docstrings, or those whose names have the smallest hashes: more of them only add to fewer."""
+        if self.n_docstrings is None:
+            return public_docstrings()
+        return heapq.nsmallest(self.n_docstrings, public_docstrings(), key=lambda doc: hash64(doc.name))
 
     def _about(self, doc: Docstring) -> Iterator[Record]:
         answer = answer_from(well_formed(doc.text)[0], self.max_answer_chars)

@@ -280,6 +280,9 @@ class DocstringChatsSpec(SplitDataSpec):
     max_answer_chars: int = setting(
         "Longer first paragraphs are cut after a sentence.", default=240, unit="characters", ge=20
     )
+    n_docstrings: int | None = setting(
+        "At most so many docstrings, chosen by a hash of their names; null: all.", default=None, ge=1
+    )
     n_arithmetic: int = setting("Arithmetic demonstrations for training.", default=1000, ge=0)
     arithmetic_repeats: int = setting(
         "Copies of each training demonstration: a three-token answer weighs little beside a docstring.",
