@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -58,7 +59,8 @@ def run(
 ) -> dict[str, Any] | None:
     """Run a job's stage in ``world`` processes; its summary, or None when it was killed as asked.
 
-    Everything goes to standard error. When the caller ends, so do the processes.
+    Rank 0 writes to standard error, the others to files in the run's folder. When the caller
+    ends, so do the processes.
 
     Raises:
         RankFailed: a process ended otherwise; its error is in ``error.txt`` of the run's folder.
@@ -69,7 +71,7 @@ def run(
     write_job(job, folder / "job.json")
     words = [str(folder / "job.json"), str(int(quiet)), str(kill_after or 0)]
     port = _free_port()
-    ranks = [_start(words, rank, world, port) for rank in range(world)]
+    ranks = [_start(words, rank, world, port, folder) for rank in range(world)]
     try:
         while all(rank.poll() is None for rank in ranks):
             time.sleep(POLL)
@@ -92,7 +94,7 @@ def run(
     return found
 
 
-def _start(words: list[str], rank: int, world: int, port: int) -> subprocess.Popen[bytes]:
+def _start(words: list[str], rank: int, world: int, port: int, folder: Path) -> subprocess.Popen[bytes]:
     environment = os.environ | {
         "RANK": str(rank),
         "LOCAL_RANK": str(rank),
@@ -102,13 +104,17 @@ def _start(words: list[str], rank: int, world: int, port: int) -> subprocess.Pop
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
     }
-    return subprocess.Popen(
-        [sys.executable, "-m", "llmexp.prove.child", *words],
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=2,
-        start_new_session=True,
-    )
+    with contextlib.ExitStack() as stack:
+        # What the others say when rank 0 is killed under them is no news.
+        log = stack.enter_context(open(folder / f"rank{rank}.log", "ab")) if rank else None
+        return subprocess.Popen(
+            [sys.executable, "-m", "llmexp.prove.child", *words],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=log or 2,
+            stderr=log,
+            start_new_session=True,
+        )
 
 
 def _free_port() -> int:

@@ -41,6 +41,8 @@ def prove_resume(ready: Ready, progress: Progress, *, quiet: bool = False) -> Pr
         f"{steps} steps of {ready.spec.trainer.global_batch} sequences, {ready.world} process(es)",
         f"killed by SIGKILL in step {kill_after + 1}, went on from the checkpoint of step {resumed[-1]}",
     ]
+    if not any(read_metrics(whole.run_dir)["train/grad_norm"].values):
+        notes.append("every gradient was 0, so that nothing was learned: this shows little of the optimizer")
     comparisons = [
         *compare_runs(whole.run_dir, killed.run_dir),
         compare_weights(whole.out, killed.out),
