@@ -63,7 +63,13 @@ class Session:
         )
 
 
-def session(config_dirs: list[str], *, complete: bool = True, to_run: bool = False) -> Session:
+def session(
+    config_dirs: list[str],
+    *,
+    complete: bool = True,
+    to_run: bool = False,
+    loader: type[SpecLoader] = SpecLoader,
+) -> Session:
     """A session over the shipped tree and the person's own.
 
     With ``complete`` what is missing is a mistake; with ``to_run`` so is a mesh of another size than
@@ -74,15 +80,28 @@ def session(config_dirs: list[str], *, complete: bool = True, to_run: bool = Fal
         path = Path(folder).expanduser().resolve()
         if not path.is_dir():
             raise UserError(f"--config-dir {folder}: there is no such folder")
+        _refuse_shadows(folder, path)
         search_path.prepend(
             provider="command-line", path=f"file://{path}", anchor=SearchPathQuery(provider="schema")
         )
     hydra.version.setbase("1.3")
-    loader = SpecLoader(search_path, validate=_validator(to_run) if complete else None)
+    loads = loader(search_path, validate=_validator(to_run) if complete else None)
     hydra.core.global_hydra.GlobalHydra.instance().clear()
-    made = Hydra(task_name="llmexp", config_loader=loader)
+    made = Hydra(task_name="llmexp", config_loader=loads)
     hydra.core.global_hydra.GlobalHydra.instance().initialize(made)
-    return Session(made, loader)
+    return Session(made, loads)
+
+
+def _refuse_shadows(given: str, path: Path) -> None:
+    """An own option with the name of a shipped one would never be used: the shipped tree comes first."""
+    shipped = conf_folder()
+    if path == shipped:
+        return
+    files = [file.relative_to(path) for file in sorted(path.glob("*/*.yaml"))]
+    hidden = [str(file) for file in files if (shipped / file).is_file()]
+    if hidden:
+        names = ", ".join(hidden[:5]) + (f" and {len(hidden) - 5} more" if len(hidden) > 5 else "")
+        raise UserError(f"--config-dir {given}: {names}: options of these names exist already; rename yours")
 
 
 def _validator(to_run: bool) -> Callable[[DictConfig, dict[str, str]], list[Mistake]]:

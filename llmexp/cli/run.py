@@ -54,8 +54,7 @@ def main(args: list[str]) -> int:
     warnings.filterwarnings("ignore", message=".*searchpath.*is not available.*")
     given = arguments().parse_intermixed_args(args)
     if given.shell_completion:
-        session(given.config_dir, complete=False).hydra.shell_completion("config", given.overrides)
-        return 0
+        return _shell_completion(given)
     if given.info is not None:
         session(given.config_dir, complete=False).hydra.show_info(given.info, "config", given.overrides)
         return 0
@@ -65,6 +64,23 @@ def main(args: list[str]) -> int:
         return _sweep(given)
     opened = session(given.config_dir, to_run=True)
     return _run(opened, opened.compose(given.overrides), given)
+
+
+def _shell_completion(given: argparse.Namespace) -> int:
+    """``install=SHELL`` and ``uninstall=SHELL`` print shell code, ``query=SHELL`` what may follow."""
+    word = given.overrides[0] if len(given.overrides) == 1 else ""
+    what, _, shell = word.partition("=")
+    if what not in ("install", "uninstall", "query") or shell not in ("bash", "zsh", "fish"):
+        raise UserError(
+            "--shell-completion takes install=SHELL, uninstall=SHELL or query=SHELL: bash, zsh, fish"
+        )
+    if what == "query":
+        from llmexp.cli.completion import query
+
+        query(shell)
+    else:
+        session(given.config_dir, complete=False).hydra.shell_completion("config", given.overrides)
+    return 0
 
 
 def _show(given: argparse.Namespace) -> int:

@@ -46,6 +46,8 @@ class Placed:
     """Lines with each given artifact at the stages that take it."""
 
     lines: list[Line]
+    stand_ins: list[tuple[str, Line]]
+    """Lines beyond what was written, each with its stage."""
     given: set[tuple[str, str]]
     """(stage, need) of what is given."""
     mistakes: list[Mistake]
@@ -75,10 +77,10 @@ def placed(entries: dict[str, Entry], lines: list[Line], target: str | None) -> 
         for name, need in _gives(f"{entry.name}.{line.key}", line, entries)
     }
     given |= {place: line for line in found for place in _gives(line.key, line, entries)}
-    for place, line in _stand_ins(entries, given).items():
-        given[place] = line
-        found.append(line)
-    return Placed(found, set(given), mistakes)
+    stand_ins = _stand_ins(entries, given)
+    return Placed(
+        found, [(name, line) for (name, _), line in stand_ins.items()], {*given, *stand_ins}, mistakes
+    )
 
 
 def _starts(entry: Entry, key: str) -> bool:

@@ -57,7 +57,8 @@ def effective_pipeline(loader: Any, cfg: DictConfig, repo: IConfigRepository, li
         entries[name].needs = {need: made for need, made in needs.items() if (name, need) not in given.given}
     with open_dict(cfg):
         cfg.pipeline.stages = {name: _typed_entry(cfg, entries[name]) for name in names}
-    return Pipeline({name: entries[name] for name in names}, given.lines, set(ordered) - kept)
+    lines = given.lines + [line for name, line in given.stand_ins if name in kept]
+    return Pipeline({name: entries[name] for name in names}, lines, set(ordered) - kept)
 
 
 def _refuse(loader: Any, wrong: list[Mistake]) -> None:

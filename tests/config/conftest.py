@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,15 @@ def llmexp(capsys: pytest.CaptureFixture[str]) -> Callable[..., Said]:
         return Said(code, found.out, found.err)
 
     return call
+
+
+@pytest.fixture
+def logging_as_before() -> Iterator[None]:
+    """Hydra sets up logging to the streams of one test; put back what was before."""
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield
+    root.handlers[:], root.level = handlers, level
 
 
 @pytest.fixture
