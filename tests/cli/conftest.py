@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from debug_run import TRAINED
 
 from llmexp.cli.main import main
 from llmexp.stage.context import External
@@ -27,13 +28,6 @@ from llmexp.track import tracker as tracking
 from llmexp.track.config import NoTrackingSpec, TrackingSpec
 
 ERROR = "ValueError: the loss is not finite"
-
-TRAINED = [
-    *("stage=sft", "model=debug", "trainer=debug", "loader.seq_len=64", "tokenizer.vocab_size=300"),
-    *("curation=none", "collect.data=text_files", "collect.data.path=notes"),
-    *("chats.data=chat_jsonl", "chats.data.path=chats.jsonl", "tracking=none"),
-]
-"""Overrides of a run that ends in seconds; the paths are those of the fixture ``trained``."""
 
 
 @dataclass

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 import torch
-from conftest import TRAINED
+from debug_run import TRAINED
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
