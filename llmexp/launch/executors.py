@@ -24,6 +24,10 @@ from llmexp.track.tracker import Tracker
 
 POLL = 0.2
 """Seconds between two looks at the ranks."""
+STOPPED = 130
+"""Exit code of a rank that stopped at a safe point because it was told to."""
+SETTLE = 1.0
+"""Seconds that the other ranks get to write what they know when one has failed."""
 GRACE = 60.0
 """Seconds that ranks get to stop at a safe point before they are killed."""
 
@@ -118,20 +122,40 @@ def _watch(
                 rank.send_signal(signal.SIGTERM)
         if told is not None and time.monotonic() - told > GRACE:
             raise RankFailed(f"the ranks did not stop within {GRACE:.0f} s")
-        failed = [i for i, rank in enumerate(ranks) if rank.poll() not in (None, 0)]
-        if failed and told is None:
-            time.sleep(1.0)
-            break
+        failed = _first_failed(ranks)
+        code = ranks[failed].returncode if failed is not None else 0
+        if code == STOPPED:
+            told = told or time.monotonic()  # the ranks agreed to stop, whoever was told first
+        elif code < 0 or (code and told is None):
+            break  # once told to stop, all end together, unless a rank was not yet ready to hear it
         time.sleep(POLL)
-    codes = {i: rank.poll() for i, rank in enumerate(ranks)}
-    if 130 in codes.values() or (told is not None and any(codes.values())):
+    failed = _first_failed(ranks)
+    if failed is None:
+        return
+    code = ranks[failed].returncode
+    if code == STOPPED or (told is not None and code == -signal.SIGTERM):
         raise Interrupted("the ranks stopped at a safe point")
-    failed = [i for i, code in codes.items() if code not in (None, 0)]
-    if failed:
-        progress.line(f"  rank {failed[0]} ended with {codes[failed[0]]}")
-        error = folder.parent / "error.txt"
-        where = f"{folder}/rank{failed[0]}.log" if failed[0] else str(error)
-        raise RankFailed(f"rank {failed[0]} ended with exit code {codes[failed[0]]}; see {where}")
+    time.sleep(SETTLE)
+    text = f"rank {failed} {_ending(code, failed, folder)}"
+    progress.line(f"  {text}")
+    raise RankFailed(text)
+
+
+def _first_failed(ranks: list[subprocess.Popen[bytes]]) -> int | None:
+    """The rank that failed; of several, one that a signal ended: the others lost their connection to it."""
+    codes = {index: rank.poll() for index, rank in enumerate(ranks)}
+    failed = {index: code for index, code in codes.items() if code}
+    return min(failed, key=lambda index: (failed[index] == STOPPED, failed[index] > 0, index), default=None)
+
+
+def _ending(code: int, rank: int, folder: Path) -> str:
+    """How a rank ended, and where more is told."""
+    if code < 0:
+        name = signal.Signals(-code).name
+        why = " (the system does that when memory runs out)" if name == "SIGKILL" else ""
+        return f"was ended by {name}{why}; the same command goes on from the last checkpoint"
+    told = folder / f"rank{rank}.log" if rank else folder.parent / "error.txt"
+    return f"ended with exit code {code}; see {told}"
 
 
 def _end(ranks: list[subprocess.Popen[bytes]]) -> None:

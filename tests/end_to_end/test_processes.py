@@ -124,6 +124,6 @@ def test_ranks_end_by_themselves_when_the_command_is_killed(again):
 
 
 def test_a_mesh_that_does_not_fit_the_launcher_is_a_mistake(done_once):
-    done = run(done_once, *SMALL, *TWO, "parallel.dp_replicate=3")
+    done = run(done_once, *SMALL, *TWO, "parallel.dp_replicate=3", "trainer.global_batch=6")
     assert done.returncode == 2
     assert "dp_replicate" in done.stderr
