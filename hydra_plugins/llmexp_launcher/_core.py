@@ -21,6 +21,19 @@ class JobFailed(Exception):
     """A job of a sweep ended with an exit code other than 0."""
 
 
+class SweptJob(JobReturn):  # type: ignore[misc]
+    """What became of a job. Looking at the result of a failed one raises nothing: the others count too."""
+
+    @property
+    def return_value(self) -> Any:
+        """The exit code, or what says that the job failed."""
+        return self._return_value
+
+    @return_value.setter
+    def return_value(self, value: Any) -> None:
+        self._return_value = value
+
+
 def launch(launcher: Any, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> list[JobReturn]:
     """Compose all jobs, so that a mistake in any stops before the first; then run them."""
     jobs = _composed(launcher, job_overrides, initial_job_idx)
@@ -63,9 +76,8 @@ def _run(launcher: Any, config: DictConfig, overrides: list[str]) -> JobReturn:
     sweep_dir = Path(str(launcher.config.hydra.sweep.dir))
     folder = sweep_dir / str(config.hydra.sweep.subdir)
     folder.mkdir(parents=True, exist_ok=True)
-    hydra_lines = [
-        str(o) for o in launcher.config.hydra.overrides.hydra if not str(o).startswith("hydra.sweep")
-    ]
+    written: Any = OmegaConf.to_container(launcher.config.hydra.overrides.hydra, resolve=False)
+    hydra_lines = [line for line in written if not line.lstrip("+").startswith(("hydra.sweep", "hydra.run"))]
     trees = [
         x
         for s in launcher.config.hydra.runtime.config_sources
@@ -92,7 +104,7 @@ def _run(launcher: Any, config: DictConfig, overrides: list[str]) -> JobReturn:
             process.terminate()
             process.wait()
             raise
-    result = JobReturn(
+    result = SweptJob(
         overrides=overrides,
         cfg=config,
         working_dir=str(folder),

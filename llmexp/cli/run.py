@@ -129,7 +129,8 @@ def _run(opened: Session, cfg: DictConfig, given: argparse.Namespace) -> int:
     if composition.root.launcher.dry_run:
         locate(composition, store, runs)
         return _dry_run(composition, store)
-    explicit = any(str(line).startswith("hydra.run.dir=") for line in cfg.hydra.overrides.hydra)
+    hydra_lines: Any = OmegaConf.to_container(cfg.hydra.overrides.hydra, resolve=False)
+    explicit = any(line.lstrip("+").startswith("hydra.run.dir=") for line in hydra_lines)
     folder = run_folder(composition, store, runs, Path(str(cfg.hydra.run.dir)) if explicit else None)
     with open_dict(cfg.hydra):
         cfg.hydra.run.dir = str(folder)

@@ -8,6 +8,7 @@ from typing import Any
 
 from hydra._internal.config_repository import IConfigRepository
 from omegaconf import DictConfig
+from yaml import MarkedYAMLError
 
 from llmexp.config.lines import HYDRA_KEYS, is_settable
 from llmexp.config.spec import Mistake
@@ -40,14 +41,31 @@ def is_hydras(path: str) -> bool:
     return path.startswith("hydra/")
 
 
-def refused_hydra_file(loaded: Any, path: str) -> Iterator[Mistake]:
+def refused_hydra_file(repo: IConfigRepository, path: str) -> Iterator[Mistake]:
     """A file of a person's tree in Hydra's own part: it could name any callable."""
-    if not str(loaded.path).startswith(("pkg://hydra", "structured://")):
-        name = f"{str(loaded.path).removeprefix('file://')}/{path}.yaml"
+    loaded = repo.load_config(path)
+    if loaded is not None and loaded.provider not in ("hydra", "llmexp"):
+        name = file_name(repo, path)
         remedy = "take it away; settable, in any other file: " + ", ".join(HYDRA_KEYS)
         yield Mistake(
             path.replace("/", "."), "a config tree may hold no options of Hydra's own", remedy, name
         )
+
+
+def unreadable(error: Exception) -> Mistake:
+    """A file of the tree that cannot be read or merged, as a mistake."""
+    if isinstance(error, MarkedYAMLError):
+        mark = error.problem_mark
+        where = f"{Path(mark.name)}, line {mark.line + 1}" if mark is not None else ""
+        return Mistake(
+            "", f"this is not YAML: {error.problem}", "correct this line, or the one before", where
+        )
+    if isinstance(error, UnicodeDecodeError):
+        return Mistake("", f"a file of the config tree is not UTF-8: {error}", "save it as UTF-8")
+    told = " ".join(str(error).split()) or type(error).__name__
+    return Mistake(
+        "", told, "correct the file that is named; llmexp config lists groups and options", "a file"
+    )
 
 
 def refused_hydra_keys(config: Any, name: str) -> Iterator[Mistake]:

@@ -15,9 +15,11 @@ from hydra._internal.config_loader_impl import ConfigLoaderImpl, get_overrides_d
 from hydra._internal.config_repository import IConfigRepository
 from hydra._internal.defaults_list import create_defaults_list
 from hydra.core.default_element import ResultDefault
-from hydra.errors import ConfigCompositionException
+from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, flag_override, open_dict
+from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
 
 from llmexp.config.files import (
     ROOT,
@@ -27,6 +29,7 @@ from llmexp.config.files import (
     raw,
     refused_hydra_file,
     refused_hydra_keys,
+    unreadable,
 )
 from llmexp.config.given import Entry
 from llmexp.config.lines import (
@@ -106,8 +109,14 @@ class SpecLoader(ConfigLoaderImpl):  # type: ignore[misc]
         del config_name, from_shell  # there is one root, and no message depends on the shell
         self.mistakes, self.sources = [], {}
         lines = self._lines(overrides, run_mode, validate_sweep_overrides)
-        cfg, repo, lines = self._with_experiment(lines, run_mode)
-        self._stages(cfg, repo, [x for x in lines if not x.override.is_sweep_override()])
+        try:
+            cfg, repo, lines = self._with_experiment(lines, run_mode)
+            self._stages(cfg, repo, [x for x in lines if not x.override.is_sweep_override()])
+        except CompositionError:
+            raise
+        except (YAMLError, UnicodeDecodeError, HydraException, OmegaConfBaseException) as error:
+            # A file that cannot be read at all: nothing after it can be composed.
+            raise CompositionError([*self.mistakes, unreadable(error)]) from error
         self._record_overrides(cfg, overrides)
         if self.validate is not None and run_mode == RunMode.RUN:
             told = {m.path.removeprefix("stages.") for m in self.mistakes}
@@ -183,13 +192,9 @@ class SpecLoader(ConfigLoaderImpl):  # type: ignore[misc]
         hydra_lines = [x for x in mine if x.override.is_hydra_override()]
         groups = [x for x in mine if self._is_group(repo, x) and x.key != "stage"]
         usable = [x for x in groups if self._is_usable(repo, x)]
-        try:
-            cfg = self._load_configuration_impl(
-                ROOT, [x.text for x in hydra_lines + usable], run_mode, validate_sweep_overrides=False
-            )
-        except ConfigCompositionException as error:
-            self.mistakes.append(Mistake("", str(error), "see llmexp config", "the root configuration"))
-            raise CompositionError(self.mistakes) from error
+        cfg = self._load_configuration_impl(
+            ROOT, [x.text for x in hydra_lines + usable], run_mode, validate_sweep_overrides=False
+        )
         self._apply(cfg, [x for x in mine if x not in groups + hydra_lines], self.sources, "", strict=True)
         return cfg, repo
 
@@ -223,13 +228,14 @@ class SpecLoader(ConfigLoaderImpl):  # type: ignore[misc]
         sources: dict[str, str] = {}
         with flag_override(merged, "no_deepcopy_set_nodes", True):
             for default in defaults:
-                loaded = self._load_single_config(default, repo)
-                config: Any = loaded.config
-                config.pop("defaults", None)
                 path = str(default.config_path)
-                if is_hydras(path):
-                    self.mistakes += refused_hydra_file(loaded, path)
-                else:
+                refused = list(refused_hydra_file(repo, path)) if is_hydras(path) else []
+                self.mistakes += refused
+                if refused:
+                    continue
+                config: Any = self._load_single_config(default, repo).config
+                config.pop("defaults", None)
+                if not is_hydras(path):
                     name = file_name(repo, path)
                     self.mistakes += refused_hydra_keys(config, name)
                     drop_nested_defaults(config)

@@ -114,7 +114,8 @@ def _materialise(cfg: DictConfig, sources: dict[str, str]) -> tuple[Composition 
     return Composition(
         root=cast(RootSpec, root),
         nodes=nodes,
-        overrides=[str(o) for o in cfg.hydra.overrides.task],
+        # As they were written: resolved, they would hold what the environment holds.
+        overrides=cast(list[str], OmegaConf.to_container(cfg.hydra.overrides.task, resolve=False)),
         title=title,
         secrets=secret_values(cfg),
     ), []

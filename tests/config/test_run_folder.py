@@ -1,0 +1,98 @@
+"""What a run leaves of Hydra's, and what its saved lines give again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from omegaconf import OmegaConf
+
+from llmexp.cli.compose import compose as compose_all
+from llmexp.stage.graph import locate
+from llmexp.store.store import Store
+
+SECRET = "a-secret-of-the-environment"
+
+
+@pytest.fixture
+def notes(tmp_path, monkeypatch) -> Path:
+    """A folder of texts beside which a person works."""
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "my notes"
+    folder.mkdir()
+    for number in range(3):
+        (folder / f"{number}.txt").write_text(f"note {number}\n")
+    return folder
+
+
+def words(*more: str) -> list[str]:
+    return ["stage=collect", "data=text_files", "data.path='my notes'", "tracking=none", *more]
+
+
+def folders() -> list[Path]:
+    return sorted(Path("outputs/runs").glob("*/*"))
+
+
+def fingerprints(lines: list[str]) -> dict[str, str]:
+    composition, _ = compose_all(lines, [])
+    locate(composition, Store([Path(root) for root in composition.root.paths.store]), Path("outputs/runs"))
+    return {name: node.fingerprint for name, node in composition.nodes.items()}
+
+
+@pytest.mark.usefixtures("notes")
+def test_a_run_keeps_hydras_folder_with_the_words_of_the_command(llmexp):
+    given = words("++collect.data.heldout=0.4", "hydra.job.name=mine")
+    assert llmexp(*given, "--quiet").code == 0
+    (folder,) = folders()
+    assert OmegaConf.load(folder / ".hydra" / "overrides.yaml") == given[:-1]
+    config = OmegaConf.load(folder / ".hydra" / "config.yaml")
+    assert config.stages.collect.data.heldout == 0.4
+    hydra = OmegaConf.load(folder / ".hydra" / "hydra.yaml").hydra
+    assert hydra.job.name == "mine"
+    assert Path(hydra.run.dir) == folder
+
+
+@pytest.mark.usefixtures("notes")
+def test_a_runs_saved_lines_give_the_same_artifacts(llmexp):
+    assert llmexp(*words("data.heldout=0.4"), "--quiet").code == 0
+    (folder,) = folders()
+    saved = [str(line) for line in OmegaConf.load(folder / ".hydra" / "overrides.yaml")]
+    made = json.loads((folder / "collect" / "artifact.json").read_text())["fingerprint"]
+    assert fingerprints(saved) == {"collect": made}
+    assert fingerprints([*saved, "data.heldout=0.3"]) != {"collect": made}
+
+
+@pytest.mark.usefixtures("notes")
+def test_tracking_and_folders_do_not_change_an_artifact():
+    lines = words()
+    first = fingerprints(lines)
+    assert fingerprints([*lines, "tracking=jsonl", "paths.outputs=elsewhere"]) == first
+    assert fingerprints([*lines, "launcher=processes", "hardware=h200"]) == first
+
+
+@pytest.mark.usefixtures("notes")
+def test_an_explicit_run_folder_is_used(llmexp):
+    assert llmexp(*words("hydra.run.dir=here/it/is"), "--quiet").code == 0
+    assert Path("here/it/is/.hydra/overrides.yaml").is_file()
+    assert Path("here/it/is/pipeline.json").is_file()
+    assert folders() == []
+
+
+@pytest.mark.usefixtures("notes")
+def test_a_dry_run_says_what_would_run_and_writes_no_run(llmexp):
+    said = llmexp(*words("launcher.dry_run=true"))
+    assert said.code == 0
+    assert "would run" in said.out
+    assert folders() == []
+
+
+def test_a_value_of_the_environment_is_kept_nowhere(llmexp, notes, monkeypatch):
+    monkeypatch.setenv("LLMEXP_SECRET", SECRET)
+    notes.rename(notes.with_name(SECRET))
+    lines = ["stage=collect", "data=text_files", "data.path=${oc.env:LLMEXP_SECRET}", "tracking=jsonl"]
+    assert llmexp(*lines, "--quiet").code == 0
+    (folder,) = folders()
+    assert "${oc.env:LLMEXP_SECRET}" in (folder / ".hydra" / "config.yaml").read_text()
+    files = [file for file in Path("outputs").rglob("*") if file.is_file()]
+    assert [str(file) for file in files if SECRET.encode() in file.read_bytes()] == []
