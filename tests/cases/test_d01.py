@@ -20,6 +20,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         must(folder, "stage=collect", "data=text_files", "data.path=notes", f"data.separator={separator}")
     suffixes = ",".join(["'.txt'", *(f"'{'x' * n}'" for n in LENGTHS)])
     must(folder, "stage=collect", "data=text_files", "data.path=notes", f"data.suffixes=[{suffixes}]")
+    must(folder, "sync")  # on a busy machine the command may end before all is delivered
     return folder
 
 

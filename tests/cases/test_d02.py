@@ -31,6 +31,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert process.returncode == 130
     must(folder, *WORDS, "trainer.keep_checkpoints=5")
     nothing_is_left(folder)
+    must(folder, "sync")
     return folder
 
 
