@@ -46,22 +46,27 @@ class Workers:
             begin(*arguments)
 
     def map(self, function: Callable[[T], T], items: Iterable[T]) -> Iterator[T]:
-        """``function`` of each item, in order; few items are in memory."""
+        """``function`` of each item, in order; few items are in memory.
+
+        Raises:
+            RuntimeError: a worker process was killed. What ``begin`` or ``function`` raises comes as it is.
+        """
         if self._pool is None:
             yield from map(function, items)
             return
         running: deque[Future[T]] = deque()
         try:
             for item in items:
-                running.append(self._pool.submit(function, item))
+                running.append(self._pool.submit(_call, function, item))
                 if len(running) >= self._count * _AHEAD:
                     yield running.popleft().result()
             while running:
                 yield running.popleft().result()
         except BrokenProcessPool as error:
             raise RuntimeError(
-                f"one of {self._count} worker processes was killed, as happens when memory runs out: "
-                "set workers to a smaller number"
+                f"one of {self._count} worker processes ended without a word. Most often the system kills it "
+                "because memory runs out: set workers to a smaller number. If it wrote an error before it "
+                "ended, that is the cause"
             ) from error
 
     def __enter__(self) -> Workers:
@@ -79,7 +84,21 @@ def _begin(parent: int, begin: Callable[..., None], arguments: tuple[Any, ...]) 
     # Ctrl-C reaches the whole group; the parent decides, and shuts the pool down.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, args=(parent,), daemon=True).start()
-    begin(*arguments)
+    try:
+        begin(*arguments)
+    except Exception as error:
+        # Out of an initializer it would be told as a process that was killed, and its words be lost.
+        _failed.append(error)
+
+
+_failed: list[Exception] = []
+"""What kept this worker from beginning; told in place of its first result."""
+
+
+def _call(function: Callable[[T], T], item: T) -> T:
+    if _failed:
+        raise _failed[0]
+    return function(item)
 
 
 def _end_with_parent(parent: int) -> None:
