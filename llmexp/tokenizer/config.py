@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,17 @@ TIKTOKEN_ENCODINGS = (
 )
 """Encodings that tiktoken knows by name."""
 
+HUB_FILES = (
+    "tokenizer*",
+    "special_tokens_map.json",
+    "chat_template*",
+    "*.model",
+    "vocab*",
+    "merges.txt",
+    "config.json",
+)
+"""What a tokenizer of the Hugging Face kind may consist of."""
+
 
 @dataclass(kw_only=True)
 class TokenizerSpec(Spec):
@@ -35,6 +47,10 @@ class TokenizerSpec(Spec):
     chat_template: str | None = setting(
         "Jinja file whose template replaces the tokenizer's own.", default=None, path=True
     )
+
+    def source_paths(self) -> list[str]:
+        """Local files, or globs of them, that are read: their content decides the tokenizer too."""
+        return [] if self.chat_template is None else [self.chat_template]
 
 
 @dataclass(kw_only=True)
@@ -85,6 +101,12 @@ class HuggingFaceSpec(TokenizerSpec):
                 "name", f"there is no folder {self.name}", "give the folder that holds tokenizer.json"
             )
 
+    def source_paths(self) -> list[str]:
+        """The tokenizer's files where ``name`` is a folder; weights that lie beside them do not count."""
+        folder = Path(self.name).expanduser()
+        globs = [str(Path(glob.escape(str(folder))) / pattern) for pattern in HUB_FILES]
+        return super().source_paths() + [g for g in globs if folder.is_dir() and glob.glob(g)]
+
 
 @dataclass(kw_only=True)
 class TiktokenSpec(TokenizerSpec):
@@ -105,3 +127,8 @@ class TiktokenSpec(TokenizerSpec):
             yield Mistake(
                 "name", f"{self.name} is neither an encoding nor a file", f"one of {known}, or a file"
             )
+
+    def source_paths(self) -> list[str]:
+        """The file where ``name`` is one."""
+        own = self.name not in TIKTOKEN_ENCODINGS and Path(self.name).expanduser().is_file()
+        return super().source_paths() + ([self.name] if own else [])

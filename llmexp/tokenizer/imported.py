@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
+import base64
 import tempfile
 from pathlib import Path
 from typing import Any
 
 from llmexp.tokenizer.bpe import byte_level
+from llmexp.tokenizer.config import HUB_FILES
 from llmexp.tokenizer.engine import POSSESSIVE_COUNT
 from llmexp.tokenizer.folder import DOCUMENT_END, SPECIAL_TOKENS, own_config, read_folder, write_folder
 from llmexp.tokenizer.ranks import merges_of
-
-HUB_FILES = [
-    "tokenizer*",
-    "special_tokens_map.json",
-    "chat_template*",
-    "*.model",
-    "vocab*",
-    "merges.txt",
-    "config.json",
-]
 
 
 def import_huggingface(*, out: Path, name: str, revision: str | None, chat_template: str | None) -> None:
@@ -35,7 +27,7 @@ def import_huggingface(*, out: Path, name: str, revision: str | None, chat_templ
     if not source.is_dir():
         from huggingface_hub import snapshot_download
 
-        source = Path(snapshot_download(name, revision=revision, allow_patterns=HUB_FILES))
+        source = Path(snapshot_download(name, revision=revision, allow_patterns=[*HUB_FILES]))
     if (source / "tokenizer.json").is_file():
         write_folder(out, *read_folder(source), chat_template)
         return
@@ -74,15 +66,30 @@ def import_tiktoken(*, out: Path, name: str, pattern: str | None, chat_template:
 def _tiktoken_parts(name: str) -> tuple[dict[bytes, int], dict[str, int], str]:
     """Ranks, special tokens and word pattern of an encoding or of a file of ranks."""
     import tiktoken
-    from tiktoken.load import load_tiktoken_bpe
 
     from llmexp.tokenizer.bpe import WORDS
 
     file = Path(name).expanduser()
     if file.is_file():
-        return load_tiktoken_bpe(str(file)), {}, WORDS["triple"]
+        return _ranks_in(file), {}, WORDS["triple"]
     parts: Any = tiktoken.get_encoding(name)
     return dict(parts._mergeable_ranks), dict(parts._special_tokens), parts._pat_str
+
+
+def _ranks_in(file: Path) -> dict[bytes, int]:
+    """The ranks in a file: a line a token, its bytes in base64 and its rank.
+
+    tiktoken's own reader copies the file into a folder for all users of the machine, and goes on
+    giving the copy after the file has changed.
+    """
+    ranks = {}
+    for number, line in enumerate(file.read_bytes().splitlines(), start=1):
+        try:
+            token, rank = line.split()
+            ranks[base64.b64decode(token, validate=True)] = int(rank)
+        except ValueError as error:
+            raise ValueError(f"{file}, line {number} is no token in base64 and its rank") from error
+    return ranks
 
 
 def _for_oniguruma(pattern: str) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from llmexp.store.fingerprint import ContentHasher
 from llmexp.tokenizer.config import BpeSpec, HuggingFaceSpec, TiktokenSpec
 from llmexp.tokenizer.folder import read_folder
 from llmexp.tokenizer.ranks import to_bytes
@@ -43,6 +44,22 @@ def test_a_file_of_ranks_encodes_as_tiktoken_does(ranks_file: Path, tmp_path: Pa
     for text in [*sample_texts(), "\x01\x02\x03\x04 12345"]:
         assert ours.encode(text) == theirs.encode_ordinary(text)
         assert ours._backend.encode(text, add_special_tokens=False).ids == theirs.encode_ordinary(text)
+
+
+def test_a_file_of_ranks_that_changed_is_read_again(ranks_file: Path, tmp_path: Path) -> None:
+    file = tmp_path / "own.tiktoken"
+    sizes = []
+    for lines in (ranks_file.read_text().splitlines(), ranks_file.read_text().splitlines()[:-1]):
+        file.write_text("\n".join(lines))
+        TiktokenSpec(name=str(file)).build(out=tmp_path)
+        sizes.append(Tokenizer.load(tmp_path).vocab_size)
+    assert sizes[1] == sizes[0] - 1
+
+
+def test_a_broken_line_of_ranks_is_named(tmp_path: Path) -> None:
+    (tmp_path / "own.tiktoken").write_text("YQ== 0\nYg==\n")
+    with pytest.raises(ValueError, match=r"own\.tiktoken, line 2"):
+        TiktokenSpec(name=str(tmp_path / "own.tiktoken")).build(out=tmp_path)
 
 
 def test_special_tokens_follow_the_ranks(ranks_file: Path, tmp_path: Path) -> None:
@@ -108,3 +125,22 @@ def test_a_name_that_is_nothing_is_a_mistake(spec: HuggingFaceSpec | TiktokenSpe
     mistakes = list(spec.check())
     assert [m.path for m in mistakes] == ["name"]
     assert mistakes[0].remedy
+
+
+def test_the_content_of_local_files_counts_in_what_a_tokenizer_is(bpe_folder: Path, tmp_path: Path) -> None:
+    folder, template, ranks = tmp_path / "a[1]", tmp_path / "own.jinja", tmp_path / "own.tiktoken"
+    folder.mkdir()
+    (folder / "tokenizer.json").write_bytes((bpe_folder / "tokenizer.json").read_bytes())
+    (folder / "model.safetensors").write_bytes(b"weights")
+    template.write_text("{{ messages[0].content }}")
+    ranks.write_text("YQ== 0\n")
+    hasher = ContentHasher(None)
+    taken = HuggingFaceSpec(name=str(folder), chat_template=str(template))
+    before = hasher.content_hash(taken.source_paths())
+    (folder / "model.safetensors").write_bytes(b"others")
+    assert hasher.content_hash(taken.source_paths()) == before
+    template.write_text("{{ messages[-1].content }}")
+    assert hasher.content_hash(taken.source_paths()) != before
+    assert TiktokenSpec(name=str(ranks)).source_paths() == [str(ranks)]
+    assert not BpeSpec().source_paths() + TiktokenSpec(name="gpt2").source_paths()
+    assert not HuggingFaceSpec(name="owner/name").source_paths()
