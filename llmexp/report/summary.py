@@ -68,6 +68,7 @@ def parts(data: ReportData, *, samples: int) -> Iterable[RenderableType]:
     if shown is not None:
         yield Padding(shown, (1, 2, 0, 2))
 
+
 def _learned(data: ReportData) -> str:
     """The headline figures as sentences."""
     evaluation = data.evaluation or {}

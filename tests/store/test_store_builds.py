@@ -56,7 +56,8 @@ def test_who_waits_is_told_who_builds(store, start_builder):
     told = []
     with store.build("corpus", F, stage="collect", config={}, on_wait=told.append) as build:
         assert build.artifact.manifest.run_id == "the_run"
-    assert told[0].builder["run_id"] == "the_run" and told[0].builder["pid"] == builder.pid
+    assert told[0].builder["run_id"] == "the_run"
+    assert told[0].builder["pid"] == builder.pid
 
 
 def test_a_wait_ends_when_the_callback_raises(store, start_builder):
@@ -260,7 +261,8 @@ def test_a_full_disk_is_told_with_the_folder_and_the_bytes_and_leaves_nothing(sm
         for figure in re.findall(r"([\d,]+) bytes (?:that|were free)", str(told.value))
     )
     assert str(store.root / "corpus") in str(told.value)
-    assert 900_000 < written <= 2**20 and free < 100_000
+    assert 900_000 < written <= 2**20
+    assert free < 100_000
     assert leftovers(store) == []
     with store.build("corpus", F, stage="", config={}) as build:
         (build.out / "fits.bin").write_bytes(bytes(500_000))
@@ -293,5 +295,6 @@ def test_a_file_size_limit_is_told_as_no_room(store):
         cwd=Path(__file__).parents[2],
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000)),
     )
-    assert "StoreFull" in ended.stderr and str(store.root) in ended.stderr
+    assert "StoreFull" in ended.stderr
+    assert str(store.root) in ended.stderr
     assert leftovers(store) == []
