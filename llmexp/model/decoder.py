@@ -116,10 +116,10 @@ class Decoder(nn.Module):
             x = self._run(block, x, visibility, rotation, cache, layer)
         return self.norm(x[:, -1:] if last_only else x)
 
-    def new_cache(self, batch: int, max_len: int, dtype: torch.dtype | None = None) -> Cache:
-        """An empty cache for ``batch`` rows of ``max_len`` tokens at most; ``dtype`` None: the weights'."""
+    def new_cache(self, batch: int, max_len: int) -> Cache:
+        """An empty cache for ``batch`` rows of ``max_len`` tokens at most, in the dtype of products."""
         weight = self.embed.weight
-        kept: dict[str, Any] = {"dtype": dtype or weight.dtype, "device": weight.device}
+        kept: dict[str, Any] = {"dtype": compute_dtype(weight), "device": weight.device}
         blocks = cast(list[Block], list(self.blocks))
         return Cache([block.attention.new_cache(batch, max_len, **kept) for block in blocks])
 
@@ -146,4 +146,7 @@ class Decoder(nn.Module):
     ) -> torch.Tensor:
         if self.recompute and torch.is_grad_enabled():
             return checkpoint(block, x, visibility, rotation, cache, layer, use_reentrant=False)
+        if cache is not None:
+            # Past a compiled call: it would be compiled again for every length and layer of the cache.
+            return block.forward(x, visibility, rotation, cache, layer)
         return block(x, visibility, rotation, cache, layer)

@@ -18,3 +18,8 @@ def for_products(x: torch.Tensor) -> torch.Tensor:
     backward pass; a part with several such layers converts once.
     """
     return x.to(compute_dtype(x))
+
+
+def autocast(device: torch.device, *, bf16: bool) -> torch.autocast:
+    """The context in which matrix products on ``device`` are bfloat16, if ``bf16`` says so."""
+    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=bf16)

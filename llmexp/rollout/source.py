@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,7 +62,6 @@ class RolloutSource:
         context_length: int | None = None,
         rank: int = 0,
         world: int = 1,
-        autocast: Callable[[], AbstractContextManager[Any]] = nullcontext,
         report: Callable[[dict[str, float], int], None] = _not_reported,
     ) -> None:
         """The first five are :class:`llmexp.rollout.config.RolloutSpec`'s; at run time are given:
@@ -80,7 +78,6 @@ class RolloutSource:
             reference: the frozen model that the objective keeps near to.
             context_length: positions that the model covers.
             rank, world: this data-parallel rank and how many there are.
-            autocast: entered around the model's passes here, as the loop does around its own.
             report: called on every rank, each step, with this rank's figures (see
                 :func:`rollout_metrics`) and the number of steps taken once it is done.
 
@@ -102,7 +99,7 @@ class RolloutSource:
         self.drop_equal_groups = drop_equal_groups
         self.prompts_per_step, self.rank, self.world = global_batch // group_size, rank, world
         self.micro_batch = micro_batch or global_batch // world
-        self.autocast, self.report = autocast, report
+        self.report = report
         longest = None if context_length is None else context_length - 1
         self._prompts = [prompt_ids(tokenizer, record, longest=longest) for record in records]
         self._order = PromptOrder(len(records), seed)
@@ -111,6 +108,8 @@ class RolloutSource:
 
     def step(self, step: int) -> list[Batch]:
         """This rank's micro-batches of optimizer step ``step`` (from 0), sampled now from the model.
+
+        Called under the autocast of training, or the policy that samples is not the one that learns.
 
         Raises:
             ValueError: a reward is not finite or cannot read its record.
@@ -146,17 +145,16 @@ class RolloutSource:
             raise ValueError(f"rollouts keep no position, but the checkpoint holds {sorted(state)}")
 
     def _generate(self, chosen: list[int], keys: list[int]) -> Completions:
-        with self.autocast():
-            return generate(
-                self.model,
-                [self._prompts[i] for i in chosen],
-                self.sampling,
-                keys,
-                self.tokenizer.end_ids,
-                batch_size=self.generate_batch,
-                context_length=self.context_length,
-                vocab_size=self.tokenizer.vocab_size,
-            )
+        return generate(
+            self.model,
+            [self._prompts[i] for i in chosen],
+            self.sampling,
+            keys,
+            self.tokenizer.end_ids,
+            batch_size=self.generate_batch,
+            context_length=self.context_length,
+            vocab_size=self.tokenizer.vocab_size,
+        )
 
     def _score(self, chosen: list[int], completions: Completions) -> Tensor:
         self.samples = []
@@ -207,14 +205,13 @@ class RolloutSource:
     def _reference_logprobs(self, reference: Decoder, batch: Batch) -> Tensor:
         """(batch, seq) float32: the reference's log-probabilities of the targets that count, else 0."""
         reference.to(batch.ids.device).eval()
-        with self.autocast():
-            hidden = reference.hidden(batch.ids, positions=batch.positions, doc_ids=batch.doc_ids)
-            found, _ = token_logprobs(
-                hidden[batch.mask],
-                reference.head_weight,
-                batch.targets[batch.mask],
-                self.sampling.temperature,
-            )
+        hidden = reference.hidden(batch.ids, positions=batch.positions, doc_ids=batch.doc_ids)
+        found, _ = token_logprobs(
+            hidden[batch.mask],
+            reference.head_weight,
+            batch.targets[batch.mask],
+            self.sampling.temperature,
+        )
         return torch.zeros(batch.ids.shape, device=found.device).masked_scatter(batch.mask, found)
 
 

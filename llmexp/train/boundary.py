@@ -103,12 +103,14 @@ class Boundary:
 
     def _validate(self, validate: Validate) -> None:
         run, position = self._run, self._run.position
-        figures: dict[str, float] = run.mesh.from_first(_held_out(run.model, validate))
+        with run.computing():
+            own = _held_out(run.model, validate)
+        figures: dict[str, float] = run.mesh.from_first(own)
         run.tracker.metrics(figures, position.step)
         loss = figures["val/loss"]
         if not math.isfinite(loss):
             log.warning("step %d: the held-out loss is %s", position.step, loss)
-        if position.best_val is None or loss < position.best_val:
+        if math.isfinite(loss) and (position.best_val is None or loss < position.best_val):
             if run.trainer.stop_when is not None and not run.save_best(figures):
                 return
             position.best_val, position.best_step, position.stale = loss, position.step, 0

@@ -17,7 +17,7 @@ class BadLoss(TrainingError):
     """A loss that is not finite or far above the usual, and the policy says to end.
 
     Attributes:
-        step: the optimizer step (from 0) whose loss it is.
+        step: the optimizer step whose loss it is, counted from 1 as in the journal.
         documents: what the step's batches hold.
         checkpoint: the last good checkpoint, if there is one.
         repeated: the same step was bad before, so running it once more is no use.

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from llmexp.model.decoder import Decoder
+from llmexp.nn.precision import autocast
 from llmexp.objective.base import Objective
 from llmexp.parallel.blocks import prepared
 from llmexp.parallel.config import ParallelSpec
@@ -18,7 +19,7 @@ from llmexp.track.tracker import RunTracker, Tracker
 from llmexp.train.bad_losses import BadSteps
 from llmexp.train.boundary import Boundary
 from llmexp.train.checkpoint import Checkpoints
-from llmexp.train.config import OptimizerSpec, Recompute, SchedulerSpec, TrainerSpec
+from llmexp.train.config import OptimizerSpec, Precision, Recompute, SchedulerSpec, TrainerSpec
 from llmexp.train.errors import RanksDiffer
 from llmexp.train.resume import FOLDER, begin
 from llmexp.train.run import Compute, Run, Source, Validate
@@ -170,7 +171,8 @@ def _result(run: Run) -> FitResult:
 def _total_steps(trainer: TrainerSpec, source: Source, mesh: Mesh) -> int | None:
     if trainer.max_tokens is None:
         return trainer.max_steps
-    own = sum(batch.ids.numel() for batch in source.step(0))
+    with autocast(mesh.device, bf16=trainer.precision is Precision.bf16):
+        own = sum(batch.ids.numel() for batch in source.step(0))
     return math.ceil(trainer.max_tokens / mesh.sum([float(own)])[0])
 
 

@@ -65,7 +65,9 @@ class TrainingLoop(pl.LightningModule):
         while not run.done:
             bad = run.bad_steps.left_out(run.position.step + 1)
             if bad is None:
-                yield run.source.step(run.position.step)
+                with run.computing():
+                    micro_batches = run.source.step(run.position.step)
+                yield micro_batches
             else:
                 self._boundary.after(Outcome(bad.samples, bad.tokens, bad.counted, bad.loss), None)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -13,13 +14,14 @@ from torch.optim import Optimizer
 from llmexp.config.spec import as_data
 from llmexp.data.batch import Batch
 from llmexp.model.decoder import Decoder
+from llmexp.nn.precision import autocast
 from llmexp.objective.base import Objective
 from llmexp.parallel.mesh import Mesh
 from llmexp.track.progress import Progress
 from llmexp.track.tracker import Tracker
 from llmexp.train.bad_losses import BadSteps
 from llmexp.train.checkpoint import Checkpoint, Checkpoints
-from llmexp.train.config import OptimizerSpec, SchedulerSpec, TrainerSpec
+from llmexp.train.config import OptimizerSpec, Precision, SchedulerSpec, TrainerSpec
 from llmexp.train.position import Position
 from llmexp.train.schedules import Schedule
 from llmexp.train.state import load_model_tensors, load_optimizer_tensors, model_tensors, optimizer_tensors
@@ -88,6 +90,10 @@ class Run:
         if self.total is not None:
             return self.position.step >= self.total
         return self.position.seconds >= (self.trainer.max_seconds or 0.0)
+
+    def computing(self) -> AbstractContextManager[Any]:
+        """The precision of passes outside the loss: what samples or measures the model is what is trained."""
+        return autocast(self.mesh.device, bf16=self.trainer.precision is Precision.bf16)
 
     def rate(self) -> float:
         """The next step's part of the peak learning rate.

@@ -14,6 +14,7 @@ from torch import Tensor
 from llmexp.data.batch import Batch
 from llmexp.model.decoder import Decoder
 from llmexp.nn.dropout import has_dropout, seed_dropout
+from llmexp.nn.precision import autocast
 from llmexp.objective.base import Loss, Objective
 from llmexp.parallel.gradients import GradientSum
 from llmexp.parallel.mesh import Mesh
@@ -104,7 +105,7 @@ class Gradient:
         return sums
 
     def _forward(self, batch: Batch) -> Loss:
-        with torch.autocast(self._mesh.device.type, dtype=torch.bfloat16, enabled=self._bf16):
+        with autocast(self._mesh.device, bf16=self._bf16):
             return self._objective(self._model, batch)
 
     def _clip(self) -> Tensor:

@@ -102,6 +102,7 @@ def test_a_model_cast_to_bfloat16_keeps_its_rotary_positions_exact():
 def test_cached_equals_uncached_under_autocast():
     model = build().eval()
     with torch.autocast("cpu", torch.bfloat16):
-        cache = model.new_cache(2, 12, dtype=torch.bfloat16)
+        cache = model.new_cache(2, 12)
+        assert cache.layers[0].keys.dtype is torch.bfloat16
         pieces = torch.cat([model(piece, cache=cache) for piece in IDS.split([5, 1, 6], dim=1)], dim=1)
         torch.testing.assert_close(pieces, model(IDS), rtol=0, atol=0.02)

@@ -72,6 +72,12 @@ def test_a_held_out_loss_that_keeps_rising_ends_the_run_with_the_best_weights(tm
     assert again.weights_hash == result.weights_hash
 
 
+def test_a_held_out_loss_that_is_no_number_is_never_the_best(tmp_path):
+    stopping = tiny.trainer(val_every=2, stop_when=StopWhen.val_loss_rises, patience=3)
+    result = tiny.train(tmp_path, validate=Figures([float("nan"), 2.0, 1.0, 3.0, 2.0, 2.0]), trainer=stopping)
+    assert (result.best_val, result.best_step) == (1.0, 6)
+
+
 def test_an_early_stop_s_patience_survives_a_restart(tmp_path):
     stopping = tiny.trainer(val_every=1, stop_when=StopWhen.val_loss_rises, patience=3)
     asked = iter([False, False, True])
