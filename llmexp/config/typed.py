@@ -267,10 +267,13 @@ def spec_from(data: dict[str, Any]) -> Any:
 
 
 def _from(value: Any, kind: Any) -> Any:
-    if isinstance(value, dict):
-        return spec_from(value) if "_target_" in value else {k: _from(v, None) for k, v in value.items()}
-    if isinstance(value, list):
-        return [_from(v, None) for v in value]
-    if isinstance(kind, type) and issubclass(kind, Enum) and isinstance(value, str):
-        return kind[value]
+    """One value of :func:`spec_from`, given the declared type of its field."""
+    for one in typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,):
+        inner = typing.get_args(one)[-1] if typing.get_args(one) else None
+        if isinstance(value, dict):
+            return spec_from(value) if "_target_" in value else {k: _from(v, inner) for k, v in value.items()}
+        if isinstance(value, list) and typing.get_origin(one) is list:
+            return [_from(v, inner) for v in value]
+        if isinstance(value, str) and isinstance(one, type) and issubclass(one, Enum):
+            return one[value]
     return value
