@@ -34,7 +34,7 @@ def report_data(run_dir: Path, runs: Path, secrets: frozenset[str] = frozenset()
 
 
 def _link(name: str, link: StageRecord, runs: Path) -> StageLink:
-    """Where the report finds a stage's artifact and the run that made it, also when that was an earlier one."""
+    """Where the report finds a stage's artifact and the run that made it, be it an earlier one."""
     artifact = Path(link.path) if link.path and Path(link.path).is_dir() else None
     made_by = Path(link.run_dir) if link.run_dir else None
     if made_by is None and artifact is not None:
