@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import bisect
 import dataclasses
+import functools
 from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
@@ -142,6 +143,7 @@ def _whole(shards: Shards, seq_len: int, packing: str) -> Rows:
     return Rows(starts, docs[order], begins[order], ends[order], report)
 
 
+@functools.lru_cache(maxsize=8)  # asked for again at every held-out evaluation of a run
 def whole_documents(shards: Shards, seq_len: int) -> Rows:
     """Rows in which every target of every document occurs once, for evaluation.
 

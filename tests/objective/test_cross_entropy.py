@@ -32,14 +32,17 @@ def test_the_sum_is_over_counted_tokens_of_minus_log_softmax(seed, logits_at_onc
     assert float(total) == pytest.approx(expected, rel=1e-5, abs=1e-6)
 
 
-def test_the_chunked_way_has_the_gradients_of_the_plain_one():
+@pytest.mark.parametrize("bf16,tolerance", [(False, 1e-5), (True, 2e-2)])
+def test_pieces_have_the_gradients_of_the_whole(bf16, tolerance):
     gradients = []
-    for logits_at_once in (0, 1 << 20):
+    for logits_at_once in (64 * 10, 1 << 20):
         hidden, weight, targets, mask = case(0, batch=8, seq=16, width=8, vocab=64)
-        summed_cross_entropy(hidden, weight, targets, mask, logits_at_once=logits_at_once).backward()
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=bf16):
+            total = summed_cross_entropy(hidden, weight, targets, mask, logits_at_once=logits_at_once)
+        total.backward()
         gradients.append((hidden.grad, weight.grad))
-    for chunked, plain in zip(*gradients, strict=True):
-        assert torch.allclose(chunked, plain, atol=1e-5)
+    for pieces, whole in zip(*gradients, strict=True):
+        assert torch.allclose(pieces, whole, rtol=tolerance, atol=tolerance)
 
 
 def test_uniform_logits_cost_the_log_of_the_vocabulary_a_token():
