@@ -61,7 +61,8 @@ class Materialise:
         except OmegaConfBaseException as error:
             why = str(error).splitlines()[0]
             remedy = "name a key that exists, or set the environment variable"
-            self.wrong(path, f"{written(node, key)!s} cannot be resolved: {why}", remedy)
+            raw: Any = written(node, key)
+            self.wrong(path, f"{raw} cannot be resolved: {why}", remedy)
             return None
         if isinstance(value, DictConfig):
             if value._metadata.object_type not in (dict, None):
