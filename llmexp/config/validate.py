@@ -61,14 +61,13 @@ class Materialise:
         except OmegaConfBaseException as error:
             why = str(error).splitlines()[0]
             remedy = "name a key that exists, or set the environment variable"
-            raw: Any = written(node, key)
-            self.wrong(path, f"{raw} cannot be resolved: {why}", remedy)
+            self.wrong(path, f"{written(node, key)} cannot be resolved: {why}", remedy)
             return None
         if isinstance(value, DictConfig):
             if value._metadata.object_type not in (dict, None):
                 return self.spec(value, path)
             inner = (typing.get_args(kind) or (None, None))[-1]
-            return {str(k): self._value(value, k, f"{path}.{k}", inner) for k in value}
+            return {str(k): self._value(value, k, f"{path}.{k!s}", inner) for k in value}
         if isinstance(value, ListConfig):
             inner = next((a for a in typing.get_args(kind) if a is not type(None)), None)
             return [self._value(value, i, f"{path}.{i}", inner) for i in range(len(value))]
