@@ -16,6 +16,8 @@ import pytest
 
 from llmexp.track.config import MlflowSpec
 
+sys.path.insert(0, str(Path(__file__).parent))  # the parts beside the tests are modules for them too
+
 QUIET = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}
 
 
@@ -47,7 +49,7 @@ class MlflowServer:
                 start_new_session=True,
                 cwd=self.folder,
             )
-        wait_for(self._answers, 60, "the MLflow server did not come up")
+        wait_for(self._answers, 180, "the MLflow server did not come up")
 
     def kill(self) -> None:
         if self._process is not None:
@@ -75,9 +77,11 @@ def wait_for(condition: Callable[[], bool], seconds: float, problem: str) -> Non
 def mlflow_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MlflowServer]:
     """A server that stays up, unless a test kills it, which then starts it again."""
     server = MlflowServer(tmp_path_factory.mktemp("mlflow"))
-    server.start()
-    yield server
-    server.kill()
+    try:
+        server.start()
+        yield server
+    finally:
+        server.kill()
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from slow_line import SlowLine
 
 from llmexp.track.config import MlflowSpec
 from llmexp.track.delivery import Destination, Synced, destination, sync
@@ -213,6 +214,20 @@ def test_a_dead_server_holds_up_neither_logging_nor_the_end(outage):
     assert outage.late_seconds < 3.0
     assert outage.late_close_seconds < 3.0
     assert "llmexp sync" in outage.late_message
+
+
+def test_a_slow_server_holds_up_no_logging_and_gets_everything_once(client, mlflow_server, tmp_path):
+    line = SlowLine(mlflow_server.port, delay=1.0)
+    spec = MlflowSpec(uri=line.uri, experiment="tests", system_every=0.0, close_wait=60.0, linger=60.0)
+    tracker = begin(spec, tmp_path / "slow")
+    begun = time.monotonic()
+    log_losses(tracker, range(1000))
+    logged = time.monotonic() - begun
+    assert tracker.close() == ""
+    line.close()
+    assert logged < 3.0
+    assert time.monotonic() - begun > 3.0  # or nothing was slow
+    assert history(client, tmp_path / "slow", "train/loss") == [(i, i / 7) for i in range(1000)]
 
 
 def test_what_a_dead_server_missed_is_synced_and_nothing_twice(client, outage):
