@@ -15,11 +15,15 @@ WINDOW = 64
 ENOUGH = 16
 """Losses before a median says anything."""
 
+FLOOR = 1.0
+"""Nats a token. Below, a batch of harder text is many times the median without anything being wrong."""
+
 
 def why_bad(loss: float, grad_norm: float, recent: list[float], ratio: float | None) -> str | None:
     """What is wrong with a step's loss (nats a token) or gradient norm; None when nothing is.
 
-    ``ratio`` times the median of the ``recent`` good losses is too much; None: no loss is.
+    ``ratio`` times the median of the ``recent`` good losses, or times ``FLOOR`` where that is more,
+    is too much; with None no loss is.
     """
     if not math.isfinite(loss):
         return f"the loss is {loss}"
@@ -27,7 +31,7 @@ def why_bad(loss: float, grad_norm: float, recent: list[float], ratio: float | N
         return f"the loss is {loss:.4g} but the gradient's norm is {grad_norm}"
     if ratio is not None and len(recent) >= ENOUGH:
         median = statistics.median(recent)
-        if 0 < ratio * median < loss:
+        if ratio * max(median, FLOOR) < loss:
             return f"the loss is {loss:.4g}, more than {ratio:g} times the running median of {median:.4g}"
     return None
 
