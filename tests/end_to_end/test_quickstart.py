@@ -77,10 +77,14 @@ def test_transformers_continues_text_as_the_trained_model_does(folder):
     tokenizer = AutoTokenizer.from_pretrained(export)
     ours, _ = load(Path(stages(runs(folder)[0])["grpo"]["path"]))
     ids = tokenizer("Return a list of", return_tensors="pt").input_ids
-    want = theirs.generate(ids, max_new_tokens=20, do_sample=False, eos_token_id=None, pad_token_id=0)
+    want = theirs.generate(
+        ids, attention_mask=torch.ones_like(ids), min_new_tokens=20, max_new_tokens=20, do_sample=False
+    )
     for _ in range(20):
         with torch.no_grad():
-            ids = torch.cat([ids, ours(ids)[:, -1].argmax(-1, keepdim=True)], dim=1)
+            logits = ours(ids)[:, -1]
+            logits[:, theirs.generation_config.eos_token_id] = -torch.inf  # as min_new_tokens does
+            ids = torch.cat([ids, logits.argmax(-1, keepdim=True)], dim=1)
     assert tokenizer.decode(ids[0]) == tokenizer.decode(want[0])
 
 
