@@ -67,7 +67,7 @@ class Materialise:
             if value._metadata.object_type not in (dict, None):
                 return self.spec(value, path)
             inner = (typing.get_args(kind) or (None, None))[-1]
-            return {str(k): self._value(value, k, f"{path}.{k!s}", inner) for k in value}
+            return {k: self._value(value, k, f"{path}.{k}", inner) for k in map(str, value)}
         if isinstance(value, ListConfig):
             inner = next((a for a in typing.get_args(kind) if a is not type(None)), None)
             return [self._value(value, i, f"{path}.{i}", inner) for i in range(len(value))]
