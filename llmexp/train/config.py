@@ -236,7 +236,8 @@ class TrainerSpec(Spec):
     )
     on_bad_loss: OnBadLoss = setting("What a bad loss does.", default=OnBadLoss.stop)
     bad_loss_ratio: float | None = setting(
-        "A loss this many times the running median (at least 1 nat) is bad; null: only one that is not finite.",
+        "A loss this many times the running median (at least 1 nat) is bad; "
+        "null: only one that is not finite.",
         default=5.0,
         gt=1,
     )
