@@ -45,7 +45,7 @@ install-dev: $(VENV)/.installed-dev
 
 $(VENV)/.installed-dev: $(VENV)/.installed
 	@echo "installing the tools of the tests"
-	@$(PIP) install -q -c constraints.txt -e ".[dev,hub,wandb]"
+	@$(PIP) install -q -c constraints.txt -e ".[dev,hub,wandb,web]"
 	@touch $@
 
 lint: install-dev

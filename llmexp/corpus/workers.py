@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import signal
@@ -57,7 +58,8 @@ class Workers:
         running: deque[Future[T]] = deque()
         try:
             for item in items:
-                running.append(self._pool.submit(_call, function, item))
+                with _deaf_children():
+                    running.append(self._pool.submit(_call, function, item))
                 if len(running) >= self._count * _AHEAD:
                     yield running.popleft().result()
             while running:
@@ -78,6 +80,20 @@ class Workers:
         del kind, error, trace
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
+
+
+@contextlib.contextmanager
+def _deaf_children() -> Iterator[None]:
+    """Processes started within do not hear Ctrl-C, from their first moment on.
+
+    It reaches the whole group, also a worker that still imports and has not come to ``_begin``. A child
+    inherits the blocked signal; for this process it only waits until the block is lifted.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _begin(parent: int, begin: Callable[..., None], arguments: tuple[Any, ...]) -> None:

@@ -13,7 +13,7 @@ from llmexp.config.mistakes import CompositionError, UserError
 from llmexp.config.spec import Mistake, as_data
 from llmexp.config.typed import file_of, source_of
 from llmexp.config.validate import Materialise, secret_values
-from llmexp.stage.config import Collect, Need, Pretrain, RootSpec, StageSpec, TrainingStage
+from llmexp.stage.config import Collect, Need, Pretrain, RootSpec, StageSpec, TrainingStage, TrainTokenizer
 from llmexp.stage.context import External, Input
 from llmexp.stage.runs import artifacts_of, find_run
 from llmexp.store.errors import NoArtifact
@@ -259,6 +259,10 @@ def _sources(node: Node, store: Store) -> dict[str, str]:
             found["data"] = store.hasher.content_hash(paths)
         if revision is not None:
             found["revision"] = revision
+    if isinstance(node.spec, TrainTokenizer):
+        files = node.spec.tokenizer.source_paths()
+        if files:
+            found["tokenizer"] = store.hasher.content_hash(files)
     return found
 
 

@@ -109,12 +109,7 @@ def test_a_second_ctrl_c_stops_at_once(again):
     nothing_is_left(again)
 
 
-DEAF_TOO_LATE = pytest.mark.xfail(
-    strict=False, reason="a curation worker that is still starting hears Ctrl-C and dies of it"
-)
-
-
-@pytest.mark.parametrize("stage", [pytest.param("curate", marks=DEAF_TOO_LATE), "tokens"])
+@pytest.mark.parametrize("stage", ["curate", "tokens"])
 def test_ctrl_c_while_workers_work_leaves_no_process_and_no_traceback(here, stage):
     for index in range(60, 3000):
         (here / "notes" / f"{index}.txt").write_text(
