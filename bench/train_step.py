@@ -129,6 +129,7 @@ def run_ours(asked: argparse.Namespace, steps: int, before: Callable[[int], None
             scheduler=ConstantSpec(),
             parallel=ParallelSpec(),
             seed=0,
+            seq_len=asked.seq_len,
             run_dir=Path(folder),
             tracker=ToJournal(Path(folder) / "journal.jsonl"),
             progress=Progress(),

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from llmexp.cli.terminal import size
+from llmexp.store.machine import cores
 
 OK, NOTE, WARNING, ERROR = "ok", "note", "warning", "error"
 """``note``: something that only some runs need is not there; ``error``: nothing works without it."""
@@ -219,8 +220,8 @@ def cores_and_memory() -> Iterator[Finding]:
     """Cores that this process may use, and memory."""
     import psutil
 
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    yield Finding("cores", OK, f"{cores} of {os.cpu_count()}" if cores != os.cpu_count() else str(cores))
+    usable, all_there = cores(), os.cpu_count()
+    yield Finding("cores", OK, f"{usable} of {all_there}" if usable != all_there else str(usable))
     memory = psutil.virtual_memory()
     short = memory.available < LITTLE_MEMORY
     fix = "lower trainer.micro_batch, or end other programs" if short else ""

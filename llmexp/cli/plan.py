@@ -135,7 +135,7 @@ def _given_model(stage: str, reference: str, composition: Composition) -> ModelS
     folder = Path(reference).expanduser()
     if not (folder / "config.json").is_file() and not (folder / "model.json").is_file():
         paths = composition.root.paths
-        found = subject(reference, Places(Path(paths.outputs), Store([Path(root) for root in paths.store])))
+        found = subject(reference, Places(Path(paths.outputs), Store(paths.roots)))
         if isinstance(found, Pipeline):
             models = [
                 step.artifact

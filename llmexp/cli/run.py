@@ -124,8 +124,8 @@ def _run(opened: Session, cfg: DictConfig, given: argparse.Namespace) -> int:
     from llmexp.store.store import Store
 
     composition = composition_of(cfg, opened.loader.sources)
-    store = Store([Path(root) for root in composition.root.paths.store])
-    runs = Path(composition.root.paths.outputs) / "runs"
+    paths = composition.root.paths
+    store, runs = Store(paths.roots), paths.runs
     if composition.root.launcher.dry_run:
         locate(composition, store, runs)
         return _dry_run(composition, store)

@@ -17,6 +17,9 @@ from llmexp.config.typed import leaves
 ROOT = "config"
 """Name of the primary config."""
 
+DEFAULT_PIPELINE = "default_pipeline"
+"""Key of a stage's file: the pipeline that makes what nobody gave. Like ``defaults`` it is no setting."""
+
 
 def raw(repo: IConfigRepository, path: str) -> Any:
     """The content of a file of the tree that is known to exist, as it is written."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from llmexp.config.lines import Line, with_key
+from llmexp.config.lines import Line, with_key, with_value
 from llmexp.config.spec import Mistake, Spec
 from llmexp.config.typed import field_types
 
@@ -58,7 +58,8 @@ def placed(entries: dict[str, Entry], lines: list[Line], target: str | None) -> 
 
     An artifact that is given in place of the stage that makes it stands in for that stage wherever
     one artifact of it is needed: ``stage=sft inputs.model=X`` also gives X to the stage that takes
-    its tokenizer from the model. Lists of artifacts (``evaluate``'s models) keep naming the stage.
+    its tokenizer from the model. Of several that are given (``stage=evaluate inputs.models=A,B``) the
+    first does so. Lists of artifacts (``evaluate``'s models) keep naming the stage.
     """
     found: list[Line] = []
     mistakes: list[Mistake] = []
@@ -136,14 +137,19 @@ def _stand_ins(entries: dict[str, Entry], given: dict[tuple[str, str], Line]) ->
     found: dict[tuple[str, str], Line] = {}
     for (name, need), line in given.items():
         makers = entries[name].makers(need)
-        several = isinstance(line.override.value(), list) or "," in str(line.override.value())
-        if len(makers) != 1 or several or need not in entries[name].declared:
+        if len(makers) != 1 or need not in entries[name].declared:
             continue
+        first = _first(line.override.value())
         kind = entries[name].declared[need].kind
         for other in entries.values():
             for place in other.needs:
                 declared = other.declared[place]
                 same = other.makers(place) == makers and not declared.many
                 if same and declared.accepts(kind) and (other.name, place) not in given:
-                    found[other.name, place] = with_key(line, f"{other.name}.inputs.{place}")
+                    found[other.name, place] = with_value(line, f"{other.name}.inputs.{place}", first)
     return found
+
+
+def _first(value: Any) -> str:
+    """The first reference of a list, or of several separated by commas."""
+    return str(next(iter(value), "")) if isinstance(value, list) else str(value).split(",")[0]

@@ -93,6 +93,12 @@ def with_key(line: Line, key: str) -> Line:
     return dataclasses.replace(line, override=override)
 
 
+def with_value(line: Line, key: str, value: str) -> Line:
+    """``key=value`` as if it were written where ``line`` is."""
+    override = OverridesParser.create().parse_override(f"{key}={quoted(value)}")
+    return dataclasses.replace(line, override=override)
+
+
 def strip_prefix(line: Line, prefix: str) -> Line:
     """``sft.optimizer.lr=1`` for stage ``sft`` is ``optimizer.lr=1``; signs and quoting are kept."""
     sign_end = len(line.text) - len(line.text.lstrip("+~"))

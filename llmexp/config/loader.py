@@ -22,6 +22,7 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from llmexp.config.files import (
+    DEFAULT_PIPELINE,
     ROOT,
     drop_nested_defaults,
     file_name,
@@ -296,6 +297,7 @@ class SpecLoader(ConfigLoaderImpl):  # type: ignore[misc]
             repo, config_name, [x.override for x in usable], prepend_hydra=False, skip_missing=True
         )
         merged, sources = self._merge(found.defaults, repo)
+        merged.pop(DEFAULT_PIPELINE, None)
         sources |= {x.key: x.source for x in usable if x.key not in sources}
         path = f"stages.{entry.name}"
         typing = Typing({f"{path}.{k}": v for k, v in sources.items()})

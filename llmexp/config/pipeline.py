@@ -10,7 +10,7 @@ from typing import Any
 from hydra._internal.config_repository import IConfigRepository
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from llmexp.config.files import file_name, raw
+from llmexp.config.files import DEFAULT_PIPELINE, file_name, raw
 from llmexp.config.given import Entry, placed
 from llmexp.config.lines import PIPELINE, Line, parse_lines
 from llmexp.config.mistakes import CompositionError, choices, nearest
@@ -80,11 +80,11 @@ def _load_default(loader: Any, cfg: DictConfig, repo: IConfigRepository, target:
     if target not in options:
         remedy = nearest(target, options) or f"stages: {choices(options)}"
         _refuse(loader, [Mistake("stage", f"there is no stage '{target}'", remedy)])
-    name = str(raw(repo, f"stage/{target}").get("default_pipeline"))
+    name = str(raw(repo, f"stage/{target}").get(DEFAULT_PIPELINE))
     if name not in repo.get_group_options("pipeline"):
         wrong = f"there is no pipeline '{name}'"
         _refuse(
-            loader, [Mistake(f"stage/{target}.default_pipeline", wrong, "name an option of conf/pipeline")]
+            loader, [Mistake(f"stage/{target}.{DEFAULT_PIPELINE}", wrong, "name an option of conf/pipeline")]
         )
     loader.sources["pipeline"] = file_name(repo, f"pipeline/{name}")
     typing = Typing(loader.sources)

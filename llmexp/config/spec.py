@@ -78,11 +78,14 @@ class Spec:
     """Base of all specs. Subclasses are decorated with ``@dataclass(kw_only=True)``.
 
     ``builds`` names the runtime class or function as ``module:name``; a spec without it is
-    data alone. ``_target_`` is a field of every spec, so that a printed configuration can be
-    loaded again.
+    data alone. ``needs_modules`` are those that it runs on beyond what llmexp always needs, and ``extra`` is
+    what brings them: ``pip install 'llmexp[web]'``. ``_target_`` is a field of every spec, so that a
+    printed configuration can be loaded again.
     """
 
     builds: ClassVar[str] = ""
+    needs_modules: ClassVar[tuple[str, ...]] = ()
+    extra: ClassVar[str] = ""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import glob
+import importlib.util
 import math
 import typing
+from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -41,7 +43,7 @@ class Materialise:
         if len(self.mistakes) > before:
             return None
         spec = cls(**values)
-        self.mistakes += [self._located(m.under(path)) for m in spec.check()]
+        self.mistakes += [self._located(m.under(path)) for m in (*spec.check(), *_uninstalled(cls))]
         return spec if len(self.mistakes) == before else None
 
     def _located(self, mistake: Mistake) -> Mistake:
@@ -118,6 +120,17 @@ class Materialise:
                 f"'{value}' does not exist",
                 nearest(str(file), siblings) or f"relative paths start at {Path.cwd()}",
             )
+
+
+def _uninstalled(cls: type[Spec]) -> Iterator[Mistake]:
+    """The modules that a spec runs on are there. They are not imported."""
+    missing = [name for name in cls.needs_modules if importlib.util.find_spec(name) is None]
+    if missing:
+        yield Mistake(
+            "",
+            f"runs on {', '.join(missing)}, which this Python does not have",
+            f"pip install 'llmexp[{cls.extra}]'",
+        )
 
 
 def _give(path: str, kind: Any) -> str:

@@ -14,6 +14,9 @@ from llmexp.config.spec import MISSING, Mistake, Spec, setting
 KINDS = ("prose", "code", "chat", "prompt")
 """What a record can be; curation steps choose among them."""
 
+CHAT_KINDS = ("chat", "prompt")
+"""The kinds that hold messages."""
+
 MAX_PROBLEMS = 1_000_000
 """Arithmetic problems that one source may choose from."""
 
@@ -25,6 +28,10 @@ class DataSpec(Spec):
     A source of one's own is a subclass in one's own package: fields, and ``builds`` naming a
     `llmexp.corpus.source.Source` (or anything with its ``records()`` and ``split(record)``).
     """
+
+    def gives_chats(self) -> bool | None:
+        """Whether its records hold messages; None: only its records can tell."""
+        return None
 
 
 @dataclass(kw_only=True)
@@ -79,6 +86,10 @@ class FileDataSpec(SplitDataSpec):
             codecs.lookup(self.encoding)
         except LookupError:
             yield Mistake("encoding", f"{self.encoding!r} is no encoding that Python has", "use e.g. latin-1")
+
+    def gives_chats(self) -> bool:
+        """Files of text hold none."""
+        return False
 
 
 def path_mistakes(path: str, name: str) -> Iterator[Mistake]:
@@ -158,12 +169,18 @@ class ChatJsonlSpec(FileDataSpec):
         default="messages",
     )
 
+    def gives_chats(self) -> bool:
+        """Always."""
+        return True
+
 
 @dataclass(kw_only=True)
 class HuggingFaceSpec(SplitDataSpec):
     """A dataset of the Hugging Face Hub, or a local folder in the same format, as a stream."""
 
     builds: ClassVar[str] = "llmexp.corpus.hub:HubDataset"
+    needs_modules: ClassVar[tuple[str, ...]] = ("datasets",)
+    extra: ClassVar[str] = "hub"
     path: str = setting("Name on the Hub (owner/name), or a local folder.")
     name: str | None = setting("Configuration of the dataset, where it has several.", default=None)
     hub_split: str = setting("Which of the dataset's own splits is read.", default="train")
@@ -180,6 +197,10 @@ class HuggingFaceSpec(SplitDataSpec):
     max_bad_records: int = setting(
         "More bad records than this end the stage.", default=100, unit="records", ge=0
     )
+
+    def gives_chats(self) -> bool:
+        """Where the column of messages is named."""
+        return self.messages_field is not None
 
 
 @dataclass(kw_only=True)
@@ -208,6 +229,10 @@ class PythonStdlibSpec(SplitDataSpec):
         """Something is read."""
         if not (self.docstrings or self.modules):
             yield Mistake("modules", "neither docstrings nor modules are read", "set one of them to true")
+
+    def gives_chats(self) -> bool:
+        """Never."""
+        return False
 
 
 @dataclass(kw_only=True)
@@ -267,6 +292,10 @@ class ArithmeticSpec(DataSpec):
                 "widen the operands",
             )
 
+    def gives_chats(self) -> bool:
+        """Always."""
+        return True
+
 
 @dataclass(kw_only=True)
 class DocstringChatsSpec(SplitDataSpec):
@@ -299,6 +328,10 @@ class DocstringChatsSpec(SplitDataSpec):
         """Something is made."""
         if not (self.phrasings or self.n_arithmetic):
             yield Mistake("phrasings", "neither docstrings nor arithmetic are used", "set phrasings=1")
+
+    def gives_chats(self) -> bool:
+        """Always."""
+        return True
 
 
 @dataclass(kw_only=True)
@@ -376,6 +409,8 @@ class DatatroveFilterSpec(StepSpec):
     """A filter of datatrove, with its own thresholds."""
 
     builds: ClassVar[str] = "llmexp.corpus.datatrove_filter:DatatroveFilter"
+    needs_modules: ClassVar[tuple[str, ...]] = ("datatrove", "orjson", "spacy")
+    extra: ClassVar[str] = "web"
     filter: str = setting(
         "Which: Gopher's rules of repetition, FineWeb's of lines and lists, C4's (which also drops lines).",
         default="gopher_repetition",

@@ -15,7 +15,8 @@ from llmexp.corpus.faults import BadData
 from llmexp.corpus.records import CorpusWriter, Record, read_records, read_statistics, text_of
 from llmexp.corpus.seen import SeenTexts
 from llmexp.corpus.steps import Removed, Step
-from llmexp.corpus.workers import Workers, cores
+from llmexp.corpus.workers import Workers
+from llmexp.store.machine import cores
 from llmexp.track.progress import Progress
 
 CHUNK_RECORDS = 512

@@ -23,11 +23,6 @@ _LOOK_SECONDS = 0.5
 """Between two looks at whether the parent lives."""
 
 
-def cores() -> int:
-    """Processor cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 class Workers:
     """Processes that map a function over a stream; with one worker, this process itself.
 

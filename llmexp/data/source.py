@@ -127,11 +127,6 @@ class CorpusSource:
         """What packing did, for each input: documents, rows, truncated and dropped documents."""
         return [vars(s.packing.report) for s in self._sets]
 
-    @property
-    def samples_per_epoch(self) -> int:
-        """Rows of all inputs."""
-        return sum(len(s) for s in self._sets)
-
     def step(self, step: int) -> list[Batch]:
         """This rank's micro-batches of an optimizer step, counted from 0."""
         began = time.perf_counter()

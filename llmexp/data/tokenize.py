@@ -17,8 +17,9 @@ import numpy.typing as npt
 from llmexp.corpus.faults import BadData, BrokenFile
 from llmexp.corpus.records import SPLITS, read_records
 from llmexp.corpus.streams import byte_chunks, byte_lines
-from llmexp.corpus.workers import Workers, cores
+from llmexp.corpus.workers import Workers
 from llmexp.data.shards import ShardWriter
+from llmexp.store.machine import cores
 from llmexp.tokenizer.chat import ChatError
 from llmexp.tokenizer.tokenizer import Tokenizer
 
@@ -66,9 +67,10 @@ class Encoder:
         masks: list[npt.NDArray[Any]] = []
         encoded = Encoded(ids=np.zeros(0, np.uint32))
         for line in lines:
-            record = json.loads(line)
-            name = str(record.get("id", ""))
+            name = ""
             try:
+                record = _record(line)
+                name = str(record.get("id", ""))
                 ids, mask, n_bytes = self._document(record)
             except (ChatError, ValueError) as error:
                 encoded.unusable.append((name, str(error)))
@@ -115,6 +117,21 @@ class Encoder:
         return [array], [mask], n_bytes
 
 
+def _record(line: bytes) -> dict[str, Any]:
+    """A line of a corpus.
+
+    Raises:
+        ValueError: it is no record: someone edited the file, say.
+    """
+    try:
+        record = json.loads(line)
+    except ValueError:
+        record = None
+    if not isinstance(record, dict):
+        raise ValueError("is no JSON object")
+    return record
+
+
 def tokenize(
     corpus_path: Path,
     tokenizer_path: Path,
@@ -156,7 +173,7 @@ def tokenize(
         "engine_reason": tokenizer.engine_reason,
         "chat": chat,
     }
-    with _pool(tokenizer_path, tokenizer, chat, workers, _size(corpus_path)) as pool:
+    with _Pool(tokenizer_path, tokenizer, chat, workers, _size(corpus_path)) as pool:
         for split in SPLITS:
             settings: dict[str, Any] = {
                 "vocab_size": tokenizer.vocab_size,
@@ -260,7 +277,7 @@ def _watched(
             yield some
 
 
-class _pool:
+class _Pool:
     """Maps batches to `Encoded` in order, over threads of this process or over processes.
 
     tiktoken releases the GIL, so that threads serve well until parsing and templates are the limit.
@@ -288,7 +305,7 @@ class _pool:
             running += [self._threads.submit(self._encoder, b) for b in itertools.islice(batches, 1)]
             yield first.result()
 
-    def __enter__(self) -> _pool:
+    def __enter__(self) -> _Pool:
         return self
 
     def __exit__(self, *error: Any) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,17 +16,8 @@ from llmexp.model.config import ModelSpec, n_params
 from llmexp.model.decoder import Decoder
 from llmexp.model.families.base import Family, ModelFolderError, family_for
 from llmexp.model.io import foreign_tensors
+from llmexp.tokenizer.folder import copy_tokenizer
 
-_TOKENIZER_FILES = (
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "chat_template.jinja",
-    "vocab.json",
-    "merges.txt",
-    "tokenizer.model",
-)
 _SPECIAL = {"bos": "bos_token", "eos": "eos_token", "pad": "pad_token"}
 
 
@@ -70,9 +60,7 @@ def export_huggingface(
     _write_json(out / "config.json", config | _with_suffix(special) | kind.config_from(trimmed))
     generation = _with_suffix(special) | {"eos_token_id": end_ids or special["eos"], "do_sample": False}
     _write_json(out / "generation_config.json", {k: v for k, v in generation.items() if v is not None})
-    for name in _TOKENIZER_FILES:
-        if (tokenizer_folder / name).is_file():
-            shutil.copyfile(tokenizer_folder / name, out / name)
+    copy_tokenizer(tokenizer_folder, out)
     (out / "README.md").write_text(render_card(card, n_params=n_params(trimmed), dtype=dtype))
     return {
         "n_params": n_params(trimmed),

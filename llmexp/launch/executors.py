@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -19,6 +20,7 @@ from llmexp.launch.config import LauncherSpec, ProcessesSpec
 from llmexp.stage.context import External, Input
 from llmexp.stage.job import StageJob, run_job
 from llmexp.stage.runner import Execute
+from llmexp.store.machine import cores
 from llmexp.track.progress import Interrupted, Progress
 from llmexp.track.tracker import Tracker
 
@@ -85,18 +87,16 @@ class Processes:
             "GROUP_RANK": "0",
             "MASTER_ADDR": "127.0.0.1",
             "MASTER_PORT": str(port),
-            "OMP_NUM_THREADS": os.environ.get(
-                "OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // self.world))
-            ),
+            "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(max(1, cores() // self.world))),
         }
-        log = open(folder / f"rank{rank}.log", "ab") if rank else None  # noqa: SIM115 - open as long as the process
-        return subprocess.Popen(
-            [sys.executable, "-m", "llmexp.launch.rank", str(folder / "job.json")],
-            env=environment,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
+        with open(folder / f"rank{rank}.log", "ab") if rank else contextlib.nullcontext() as log:
+            return subprocess.Popen(
+                [sys.executable, "-m", "llmexp.launch.rank", str(folder / "job.json")],
+                env=environment,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
 
 
 def _free_port() -> int:

@@ -71,7 +71,7 @@ def run_pipeline(composition: Composition, store: Store, run_dir: Path, *, comma
             runner.run()
         except Interrupted as error:
             raise Interrupted(f"{error}. Nothing is lost: the same command goes on.") from None
-        data = reporting.report_data(run_dir, runner.runs, composition.secrets)
+        data = reporting.report_data(run_dir, composition.root.paths.runs, composition.secrets)
         page, *figures = reporting.write(run_dir, data)
         for path in (page, *figures):
             tracker.file(path, path.name)

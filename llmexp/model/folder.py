@@ -6,11 +6,12 @@ Only JSON and safetensors are read; nothing is ever unpickled.
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
 
-from llmexp.config.spec import as_data, settings
+from llmexp.config.spec import MISSING, as_data, settings
 from llmexp.model.config import ModelSpec
 from llmexp.model.families.base import ConfigReader, Family, ModelFolderError, family
 
@@ -80,6 +81,9 @@ def weight_files(folder: Path) -> dict[str, Path]:
     index = folder / _INDEX_FILE
     if index.is_file():
         places = {name: folder / file for name, file in _read_json(index)["weight_map"].items()}
+        outside = sorted({str(file) for file in places.values() if not _is_below(file, folder)})
+        if outside:
+            raise ModelFolderError(f"{index}: names files outside its folder: {', '.join(outside)}")
         missing = sorted({file.name for file in places.values() if not file.is_file()})
         if missing:
             raise ModelFolderError(f"{index}: names files that are not there: {', '.join(missing)}")
@@ -97,6 +101,11 @@ def weight_files(folder: Path) -> dict[str, Path]:
     raise ModelFolderError(f"{folder}: no {WEIGHTS_FILE} and no {_INDEX_FILE}")
 
 
+def _is_below(file: Path, folder: Path) -> bool:
+    """Whether a name stays in the folder as written; links, as the Hub's cache has them, may lead out."""
+    return Path(os.path.normpath(file)).is_relative_to(os.path.normpath(folder))
+
+
 def _own_spec(folder: Path) -> ModelSpec:
     data = _read_json(folder / SPEC_FILE)
     data.pop("_target_", None)
@@ -105,6 +114,9 @@ def _own_spec(folder: Path) -> ModelSpec:
         raise ModelFolderError(
             f"{folder / SPEC_FILE}: unknown fields {', '.join(unknown)}; written by a newer llmexp?"
         )
+    missing = [f.name for f in settings(ModelSpec) if f.default is MISSING and f.name not in data]
+    if missing:
+        raise ModelFolderError(f"{folder / SPEC_FILE}: lacks {', '.join(missing)}")
     return ModelSpec(**data)
 
 

@@ -97,10 +97,6 @@ class Cache:
         if self._doc_ids is not None:
             self._doc_ids = self._doc_ids[rows]
 
-    def clear_row(self, row: int) -> None:
-        """Forget what ``row`` holds, so that another sequence can take its place."""
-        self.lengths[row] = 0
-
     def _remember(self, n: int, doc_ids: torch.Tensor | None) -> None:
         if doc_ids is None and self._doc_ids is None:
             return

@@ -56,6 +56,11 @@ class Objective(ABC):
     non_negative: ClassVar[bool] = True
     """Whether a loss is never below 0, so that one a few times the usual size is a bad sign."""
 
+    nothing_counts: ClassVar[str] = (
+        "is every prompt longer than loader.seq_len, or does the chat template mark no assistant turn?"
+    )
+    """What to look at when no token of the data counts."""
+
     def count(self, batch: TokenBatch) -> Tensor:
         """The number of tokens that count in ``batch``, a scalar int64; asked before anything is computed."""
         return torch.count_nonzero(batch.mask)

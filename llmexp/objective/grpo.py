@@ -39,6 +39,10 @@ class GRPO(Objective):
     """
 
     non_negative: ClassVar[bool] = False
+    nothing_counts: ClassVar[str] = (
+        "are all completions cut off (raise rollout.max_new_tokens), or all rewards of each prompt equal "
+        "(raise rollout.group_size or rollout.temperature, or set rollout.drop_equal_groups=false)?"
+    )
 
     def __init__(
         self,

@@ -133,13 +133,6 @@ def device_kind(wanted: str) -> str:
     return wanted
 
 
-def disconnect() -> None:
-    """Leave the process group, if this process is in one."""
-    if dist.is_initialized():
-        _CONTROL.clear()
-        dist.destroy_process_group()
-
-
 _CONTROL: list[dist.ProcessGroup] = []
 """The control group of this process's default group: one a process, as the default group is."""
 

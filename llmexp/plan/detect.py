@@ -11,6 +11,7 @@ from typing import Any
 import llmexp
 from llmexp.config.spec import settings
 from llmexp.plan.config import DeviceKind, HardwareSpec
+from llmexp.store.machine import cores
 
 _FMA_BOTH = 2
 """A fused multiply-add is two operations."""
@@ -68,9 +69,8 @@ def _cpu() -> HardwareSpec:
     lanes = 8 if "avx2" in flags else 4
     if "avx512f" in flags and info.get("vendor_id") == "GenuineIntel":
         lanes = 16
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
     clock = float(info.get("cpu MHz", 0.0)) * 1e6
-    fp32 = cores * clock * lanes * 2 * _FMA_BOTH or None
+    fp32 = cores() * clock * lanes * 2 * _FMA_BOTH or None
     faster = 16 if "amx_bf16" in flags else 2 if "avx512_bf16" in flags else 1
     return HardwareSpec(
         kind=DeviceKind.cpu,

@@ -127,10 +127,10 @@ def prepare(
     given = [str(Path(root).absolute()) for root in paths.store]
     own = PathsSpec(outputs=str(folder), store=[str(folder / "store"), *given])
     root = replace(composition.root, paths=own, tracking=NoTrackingSpec())
-    store = Store([Path(place) for place in own.store])
+    store = Store(own.roots)
     nodes = {n: replace(composition.nodes[n]) for n in _ancestors(composition, name)}
     small = replace(composition, root=root, nodes=nodes)
-    runs, world = Path(paths.outputs) / "runs", processes(root.launcher)
+    runs, world = paths.runs, processes(root.launcher)
     locate(small, store, runs)
     for node in nodes.values():
         missing = store.find(node.spec.makes, node.fingerprint) is None

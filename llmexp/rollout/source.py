@@ -35,6 +35,11 @@ class Sample:
     reward: float
 
 
+def _alone(values: list[float]) -> list[float]:
+    """The sums over the ranks where there is one."""
+    return values
+
+
 def _not_reported(_figures: dict[str, float], _step: int) -> None:
     """For sources whose figures nobody wants."""
 
@@ -58,6 +63,7 @@ class RolloutSource:
         seed: int,
         global_batch: int,
         micro_batch: int | None = None,
+        total: Callable[[list[float]], list[float]] = _alone,
         reference: Decoder | None = None,
         context_length: int | None = None,
         rank: int = 0,
@@ -75,10 +81,11 @@ class RolloutSource:
             seed: of the prompts' order and of all completions.
             global_batch: completions of one step over all ranks.
             micro_batch: completions of one forward pass; None: all of this rank's.
+            total: sums each of some numbers over the ranks.
             reference: the frozen model that the objective keeps near to.
             context_length: positions that the model covers.
             rank, world: this data-parallel rank and how many there are.
-            report: called on every rank, each step, with this rank's figures (see
+            report: called on every rank, each step, with the figures of all ranks (see
                 :func:`rollout_metrics`) and the number of steps taken once it is done.
 
         Raises:
@@ -99,10 +106,12 @@ class RolloutSource:
         self.drop_equal_groups = drop_equal_groups
         self.prompts_per_step, self.rank, self.world = global_batch // group_size, rank, world
         self.micro_batch = micro_batch or global_batch // world
-        self.report = report
+        self.report, self.total = report, total
         longest = None if context_length is None else context_length - 1
         self._prompts = [prompt_ids(tokenizer, record, longest=longest) for record in records]
         self._order = PromptOrder(len(records), seed)
+        self.longest = max(map(len, self._prompts)) + max_new_tokens
+        """Tokens of the longest row there can be."""
         self.samples: list[Sample] = []
         """The last step's completions on this rank."""
 
@@ -124,7 +133,7 @@ class RolloutSource:
         rewards = self._score(chosen, completions)
         groups = rewards.view(local, self.group_size)
         advantages = self.objective.advantages(groups).flatten()
-        self.report(rollout_metrics(completions, groups), step + 1)
+        self.report(rollout_metrics(completions, groups, self.total), step + 1)
         prompts = [self._prompts[i] for i in chosen]
         batches = self._batches(prompts, completions, advantages, self._learned_from(groups))
         for batch in batches:
@@ -247,16 +256,29 @@ def to_batch(prompts: Sequence[Sequence[int]], completions: Completions) -> Batc
     )
 
 
-def rollout_metrics(completions: Completions, rewards: Tensor) -> dict[str, float]:
-    """Means over completions, and the share of groups whose rewards are all equal.
+def rollout_metrics(
+    completions: Completions, rewards: Tensor, total: Callable[[list[float]], list[float]] = _alone
+) -> dict[str, float]:
+    """Means over the completions of all ranks, and the share of groups whose rewards are all equal.
 
     ``rewards`` (groups, group_size). Lengths are in tokens, the end token and truncated completions included.
+    ``total`` sums over the ranks.
     """
     equal = rewards.amax(-1) == rewards.amin(-1)
+    sums = [
+        float(rewards.numel()),
+        float(rewards.sum()),
+        float(rewards.square().sum()),
+        float(completions.lengths.double().sum()),
+        float((~completions.finished).double().sum()),
+        float(len(rewards)),
+        float(equal.double().sum()),
+    ]
+    n, reward, squared, length, truncated, groups, equal_groups = total(sums)
     return {
-        "rl/reward": float(rewards.mean()),
-        "rl/reward_std": float(rewards.std(correction=0)),
-        "rl/length": float(completions.lengths.double().mean()),
-        "rl/truncated": float((~completions.finished).double().mean()),
-        "rl/zero_variance_groups": float(equal.double().mean()),
+        "rl/reward": reward / n,
+        "rl/reward_std": math.sqrt(max(0.0, squared / n - (reward / n) ** 2)),
+        "rl/length": length / n,
+        "rl/truncated": truncated / n,
+        "rl/zero_variance_groups": equal_groups / groups,
     }

@@ -17,6 +17,7 @@ from llmexp.objective.config import GRPOSpec
 from llmexp.parallel.config import ParallelSpec
 from llmexp.plan.config import HardwareSpec
 from llmexp.rollout.config import RewardSpec, RolloutSpec
+from llmexp.stage.heads import Head, Heads
 from llmexp.store.config import PathsSpec
 from llmexp.sweep.config import SweepSpec
 from llmexp.tokenizer.config import TokenizerSpec
@@ -51,9 +52,6 @@ class StageSpec(Spec):
     trains: ClassVar[bool] = False
     """Whether it may run on several ranks and goes on from checkpoints."""
 
-    default_pipeline: str = setting(
-        "Pipeline that makes what this stage needs and nobody gave.", result=False
-    )
     inputs: dict[str, str] = setting(
         "Given inputs: need to fingerprint, run folder or path; several are separated by commas.",
         default={},
@@ -68,10 +66,15 @@ class StageSpec(Spec):
                     f"inputs.{need}", f"this stage needs no '{need}'", f"it needs: {', '.join(self.needs)}"
                 )
 
-    def check_needs(self, needs: dict[str, Any]) -> Iterator[Mistake]:
-        """Constraints against the specs of the stages needed, or the manifests of artifacts given."""
+    def check_needs(self, needs: Heads) -> Iterator[Mistake]:
+        """Constraints against what is known of the inputs, made by stages or given."""
         del needs
         yield from ()
+
+    def head(self, needs: Heads) -> Head:
+        """What is known of the artifact before it is made."""
+        del needs
+        return Head()
 
 
 @dataclass(kw_only=True)
@@ -81,6 +84,11 @@ class Collect(StageSpec):
     makes: ClassVar[str] = "corpus"
     runs: ClassVar[str] = "llmexp.stage.collect:run"
     data: DataSpec = setting("Where text comes from.")
+
+    def head(self, needs: Heads) -> Head:
+        """Whether it holds conversations."""
+        del needs
+        return Head(chat=self.data.gives_chats())
 
 
 @dataclass(kw_only=True)
@@ -93,6 +101,10 @@ class Curate(StageSpec):
     curation: CurationSpec = setting("The ordered steps.")
     workers: int | None = setting("Processes; null is one a core.", default=None, ge=1, result=False)
 
+    def head(self, needs: Heads) -> Head:
+        """Records stay of their kind."""
+        return _one(needs, "corpus")
+
 
 @dataclass(kw_only=True)
 class TrainTokenizer(StageSpec):
@@ -103,6 +115,14 @@ class TrainTokenizer(StageSpec):
     runs: ClassVar[str] = "llmexp.stage.train_tokenizer:run"
     tokenizer: TokenizerSpec = setting("Kind and size of the tokenizer.")
 
+    def head(self, needs: Heads) -> Head:
+        """The size that is asked for, and whether there will be a chat template."""
+        del needs
+        return Head(
+            vocab_size=getattr(self.tokenizer, "vocab_size", None),
+            chat_template=self.tokenizer.has_chat_template(),
+        )
+
 
 @dataclass(kw_only=True)
 class Tokenize(StageSpec):
@@ -112,6 +132,15 @@ class Tokenize(StageSpec):
     makes: ClassVar[str] = "shards"
     runs: ClassVar[str] = "llmexp.stage.tokenize:run"
     workers: int | None = setting("Threads; null is one a core.", default=None, ge=1, result=False)
+
+    def check_needs(self, needs: Heads) -> Iterator[Mistake]:
+        """Conversations are written by the tokenizer's chat template."""
+        if _one(needs, "corpus").chat:
+            yield from _template_is_there("tokenizer", needs)
+
+    def head(self, needs: Heads) -> Head:
+        """Shards hold what the corpus holds, in the tokenizer's ids."""
+        return Head(vocab_size=_one(needs, "tokenizer").vocab_size, chat=_one(needs, "corpus").chat)
 
 
 @dataclass(kw_only=True)
@@ -162,9 +191,24 @@ class Pretrain(TrainingStage):
                 "lower loader.seq_len or raise model.max_seq_len",
             )
 
-    def check_needs(self, needs: dict[str, Any]) -> Iterator[Mistake]:
+    def check_needs(self, needs: Heads) -> Iterator[Mistake]:
         """The tokenizer's ids lie within the model's vocabulary."""
-        yield from vocabulary_fits(self.model.vocab_size, needs.get("tokenizer"))
+        wanted = _one(needs, "tokenizer").vocab_size
+        if wanted is not None and self.model.vocab_size is not None and self.model.vocab_size < wanted:
+            yield Mistake(
+                "model.vocab_size",
+                f"{self.model.vocab_size} is less than tokenizer.vocab_size={wanted}",
+                "set model.vocab_size=null to take the tokenizer's, or make it at least as large",
+            )
+
+    def head(self, needs: Heads) -> Head:
+        """The decoder's sizes, with the tokenizer that it brings along."""
+        tokenizer = _one(needs, "tokenizer")
+        return Head(
+            vocab_size=self.model.vocab_size or tokenizer.vocab_size,
+            max_seq_len=self.model.max_seq_len,
+            chat_template=tokenizer.chat_template,
+        )
 
 
 @dataclass(kw_only=True)
@@ -180,15 +224,27 @@ class Sft(TrainingStage):
         """Tokens of one sequence."""
         return self.loader.seq_len
 
-    def check_needs(self, needs: dict[str, Any]) -> Iterator[Mistake]:
-        """Conversations are there to train on, and fit the model's context."""
-        pretrain = needs.get("model")
-        if isinstance(pretrain, Pretrain) and self.loader.seq_len > pretrain.model.max_seq_len:
+    def check_needs(self, needs: Heads) -> Iterator[Mistake]:
+        """Conversations are there to train on, and fit the model's context and vocabulary."""
+        model, shards = _one(needs, "model"), _one(needs, "shards")
+        if model.max_seq_len is not None and self.loader.seq_len > model.max_seq_len:
             yield Mistake(
                 "loader.seq_len",
-                f"{self.loader.seq_len} is more than the model's max_seq_len={pretrain.model.max_seq_len}",
+                f"{self.loader.seq_len} is more than the model's max_seq_len={model.max_seq_len}",
                 "lower loader.seq_len",
             )
+        if shards.chat is False:
+            yield _no_chats("shards", "no token of it is an assistant's")
+        if shards.vocab_size is not None and shards.vocab_size > (model.vocab_size or shards.vocab_size):
+            yield Mistake(
+                "inputs.shards",
+                f"was written with a vocabulary of {shards.vocab_size}, and the model has {model.vocab_size}",
+                "tokenize the conversations with the model's own tokenizer",
+            )
+
+    def head(self, needs: Heads) -> Head:
+        """The model stays what it is."""
+        return _one(needs, "model")
 
 
 @dataclass(kw_only=True)
@@ -211,6 +267,16 @@ class Grpo(TrainingStage):
         yield from super().check()
         ranks = self.parallel.size()
         yield from (m.under("rollout") for m in self.rollout.check_batch(self.trainer.global_batch, ranks))
+
+    def check_needs(self, needs: Heads) -> Iterator[Mistake]:
+        """Prompts hold messages, and the model's tokenizer can write them."""
+        if _one(needs, "prompts").chat is False:
+            yield _no_chats("prompts", "there is nothing to answer")
+        yield from _template_is_there("model", needs)
+
+    def head(self, needs: Heads) -> Head:
+        """The model stays what it is."""
+        return _one(needs, "model")
 
 
 @dataclass(kw_only=True)
@@ -239,17 +305,28 @@ class Export(StageSpec):
     export: ExportSpec = setting("The format.")
 
 
-def vocabulary_fits(vocab_size: int | None, tokenizer: Any) -> Iterator[Mistake]:
-    """A model whose vocabulary is given holds all ids of the tokenizer stage that it needs."""
-    if vocab_size is None or not isinstance(tokenizer, TrainTokenizer):
-        return
-    wanted = getattr(tokenizer.tokenizer, "vocab_size", None)
-    if wanted is not None and vocab_size < wanted:
+def _one(needs: Heads, need: str) -> Head:
+    """What is known of the one artifact of a need; nothing where it is missing."""
+    return next(iter(needs.get(need, ())), Head())
+
+
+def _template_is_there(need: str, needs: Heads) -> Iterator[Mistake]:
+    """What brings the tokenizer along must have a chat template."""
+    if any(head.chat_template is False for head in needs.get(need, ())):
         yield Mistake(
-            "model.vocab_size",
-            f"{vocab_size} is less than tokenizer.vocab_size={wanted}",
-            "set model.vocab_size=null to take the tokenizer's, or make it at least as large",
+            f"inputs.{need}",
+            "its tokenizer has no chat template, and conversations are written by one",
+            "set tokenizer.chat_template=FILE where the tokenizer is made (stage=train_tokenizer)",
         )
+
+
+def _no_chats(need: str, why: str) -> Mistake:
+    """Plain text where conversations are needed."""
+    return Mistake(
+        f"inputs.{need}",
+        f"is plain text and holds no conversations: {why}",
+        "take data=chat_jsonl, data=docstring_chats, or data=huggingface with data.messages_field",
+    )
 
 
 @dataclass(kw_only=True)

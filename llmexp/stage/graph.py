@@ -13,10 +13,12 @@ from llmexp.config.mistakes import CompositionError, UserError
 from llmexp.config.spec import Mistake, as_data
 from llmexp.config.typed import file_of, source_of
 from llmexp.config.validate import Materialise, secret_values
+from llmexp.model.folder import ModelFolderError
 from llmexp.stage.config import Collect, Need, Pretrain, RootSpec, StageSpec, TrainingStage, TrainTokenizer
 from llmexp.stage.context import External, Input
-from llmexp.stage.runs import artifacts_of, find_run
-from llmexp.store.errors import NoArtifact
+from llmexp.stage.given import WrongInput, find_given, references
+from llmexp.stage.heads import Head, Heads, read_head
+from llmexp.store.config import PathsSpec
 from llmexp.store.fingerprint import fingerprint, user_sources
 from llmexp.store.store import Store
 
@@ -100,13 +102,16 @@ def _materialise(cfg: DictConfig, sources: dict[str, str]) -> tuple[Composition 
             nodes[str(name)] = Node(
                 name=str(name), kind=str(entry.stage), spec=cast(StageSpec, spec), needs=needs
             )
-    for node in nodes.values():
-        found = [m.under(f"stages.{node.name}") for m in _check_node(node, nodes)]
-        entry = file_of(sources, f"pipeline.stages.{node.name}")
-        make.mistakes += [
-            replace(m, source=m.source or source_of(sources, m.path) or (entry if _is_edge(m) else ""))
-            for m in found
-        ]
+    if root is not None:
+        told: dict[tuple[str, str], Mistake] = {}
+        for mistake in _check_inputs(nodes, cast(RootSpec, root).paths):
+            stage = ".".join(mistake.path.split(".")[:2])
+            entry = file_of(sources, f"pipeline.{stage}") if _is_edge(mistake) else ""
+            source = mistake.source or source_of(sources, mistake.path) or entry
+            # A line that gives an artifact to several stages is wrong once: at the last, which asked for it.
+            once = source if _is_edge(mistake) and source else mistake.path
+            told[once, mistake.problem] = replace(mistake, source=source)
+        make.mistakes += told.values()
     if root is None or make.mistakes:
         return None, [_shown(m) for m in make.mistakes]
     choices = cfg.hydra.runtime.choices
@@ -139,30 +144,67 @@ def _is_edge(mistake: Mistake) -> bool:
     return mistake.path.split(".")[2] in ("needs", "inputs")
 
 
-def _check_node(node: Node, nodes: dict[str, Node]) -> Iterator[Mistake]:
-    """What one stage needs is there, of the right kind, and fits; ``nodes`` lacks stages with mistakes."""
-    specs: dict[str, Any] = {}
+def _check_inputs(nodes: dict[str, Node], paths: PathsSpec) -> Iterator[Mistake]:
+    """What each stage needs is there, of the right kind, and fits; ``nodes`` lacks stages with mistakes."""
+    store, runs = Store(paths.roots), paths.runs
+    heads: dict[str, Head] = {}
+    for node in nodes.values():
+        needs: Heads = {}
+        mistakes = [*_check_edges(node, nodes)]
+        for need, declared in node.spec.needs.items():
+            if need in node.spec.inputs:
+                known, wrong = _given_heads(node.spec.inputs[need], need, declared, store, runs)
+                mistakes += wrong
+            else:
+                known = [heads[one] for one in _makers(node, need) if one in heads]
+            needs[need] = tuple(known)
+        mistakes += node.spec.check_needs(needs)
+        heads[node.name] = node.spec.head(needs)
+        yield from (m.under(f"stages.{node.name}") for m in mistakes)
+
+
+def _check_edges(node: Node, nodes: dict[str, Node]) -> Iterator[Mistake]:
+    """Every need has a maker of the right kind, or is given."""
     for need, declared in node.spec.needs.items():
-        source = node.needs.get(need)
-        if need in node.spec.inputs or source is None:
-            if need not in node.spec.inputs and not declared.optional:
-                yield Mistake(
-                    f"inputs.{need}",
-                    f"stage '{node.name}' needs a {declared.kind}, and nothing makes it",
-                    f"give {node.name}.inputs.{need}=FINGERPRINT|RUN|PATH, or name a stage in the pipeline",
-                )
+        makers = _makers(node, need)
+        if need in node.spec.inputs:
             continue
-        for one in source if isinstance(source, list) else [source]:
-            if one in nodes:
-                specs[need] = nodes[one].spec
-                made = nodes[one].spec.makes
-                if not declared.accepts(made):
-                    yield Mistake(
-                        f"needs.{need}",
-                        f"is a {declared.kind}, and stage '{one}' makes a {made}",
-                        "name another stage",
-                    )
-    yield from node.spec.check_needs(specs)
+        if not makers and not declared.optional:
+            yield Mistake(
+                f"inputs.{need}",
+                f"stage '{node.name}' needs a {declared.kind}, and nothing makes it",
+                f"give {node.name}.inputs.{need}=FINGERPRINT|RUN|PATH, or name a stage in the pipeline",
+            )
+        for one in makers:
+            if one in nodes and not declared.accepts(nodes[one].spec.makes):
+                yield Mistake(
+                    f"needs.{need}",
+                    f"is a {declared.kind}, and stage '{one}' makes a {nodes[one].spec.makes}",
+                    "name another stage",
+                )
+
+
+def _makers(node: Node, need: str) -> list[str]:
+    source = node.needs.get(need, [])
+    return source if isinstance(source, list) else [source]
+
+
+def _given_heads(
+    given: str, need: str, declared: Need, store: Store, runs: Path
+) -> tuple[list[Head], list[Mistake]]:
+    """What is known of each artifact given for a need, and what is wrong with the references."""
+    known, mistakes = [], []
+    for reference in references(given, declared):
+        try:
+            found = find_given(reference, declared, store, runs)
+            folder = found if isinstance(found, Path) else found.path
+            kind = declared.kind if isinstance(found, Path) else found.kind
+            known.append(read_head(kind, folder))
+        except WrongInput as error:
+            mistakes.append(Mistake(f"inputs.{need}", error.problem, error.remedy))
+        except ModelFolderError as error:
+            mistakes.append(Mistake(f"inputs.{need}", str(error), "give the folder of a model"))
+    return known, mistakes
 
 
 def locate(composition: Composition, store: Store, runs: Path) -> None:
@@ -174,10 +216,9 @@ def locate(composition: Composition, store: Store, runs: Path) -> None:
     for node in composition.nodes.values():
         for need, reference in node.spec.inputs.items():
             declared = node.spec.needs[need]
-            parts = [part for part in reference.split(",") if part] if declared.many else [reference]
             node.given[need] = {
                 _short(part): _given(part, declared, f"{node.name}.inputs.{need}", store, runs)
-                for part in parts
+                for part in references(reference, declared)
             }
         source = _sources(node, store) | _start(node, store, runs)
         node.fingerprint = fingerprint(
@@ -209,43 +250,12 @@ def _short(reference: str) -> str:
 
 
 def _given(reference: str, need: Need, key: str, store: Store, runs: Path) -> Input:
-    """The artifact, the run's artifact, or the folder that ``key=reference`` names."""
-    kind = need.kind
-    found = _of_run(reference, need, store, runs)
-    if found is not None:
-        return found
+    """What ``key=reference`` names, known by its content."""
     try:
-        artifact = store.resolve(reference)
-    except NoArtifact as error:
-        folder = Path(reference).expanduser()
-        if folder.is_dir() and kind in ("model", "tokenizer"):
-            return External.at(kind, folder.resolve(), store.hasher)
-        raise UserError(
-            f"{key}={reference}: {error}. See `llmexp store list` and `llmexp status`."
-        ) from error
-    if not need.accepts(artifact.kind):
-        raise UserError(
-            f"{key}={reference} is a {artifact.kind}; a {kind} is needed. See `llmexp store list {kind}`."
-        )
-    return artifact
-
-
-def _of_run(reference: str, need: Need, store: Store, runs: Path) -> Input | None:
-    """The newest artifact of a kind in ``RUN`` (a run's name or folder), or of one stage in ``RUN/STAGE``."""
-    head, _, stage = reference.rpartition("/")
-    for run, only in ((reference, ""), (head, stage)):
-        try:
-            folder = find_run(run, runs) if run else None
-        except UserError:
-            continue
-        made = (
-            [a for name, a in artifacts_of(folder, store) if need.accepts(a.kind) and only in ("", name)]
-            if folder
-            else []
-        )
-        if made:
-            return made[-1]
-    return None
+        found = find_given(reference, need, store, runs)
+    except WrongInput as error:
+        raise UserError(f"{key}: {error}") from error
+    return External.at(need.kind, found, store.hasher) if isinstance(found, Path) else found
 
 
 def _sources(node: Node, store: Store) -> dict[str, str]:

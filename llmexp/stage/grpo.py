@@ -6,12 +6,14 @@ import copy
 from typing import Any
 
 from llmexp.corpus.records import read_records
+from llmexp.data.config import LoaderSpec
 from llmexp.model.decoder import Decoder
 from llmexp.model.io import load
+from llmexp.parallel.mesh import device_kind
 from llmexp.rollout.measure import exact_match
 from llmexp.stage.config import Grpo
 from llmexp.stage.context import Context
-from llmexp.stage.training import train
+from llmexp.stage.training import micro_batch, train
 from llmexp.tokenizer.tokenizer import Tokenizer
 from llmexp.train.run import Validate
 
@@ -22,6 +24,7 @@ def run(spec: Grpo, context: Context) -> dict[str, Any]:
     model, model_spec = load(folder)
     tokenizer = Tokenizer.load(folder)
     objective = spec.objective.build(temperature=spec.rollout.temperature)
+    mesh = spec.parallel.build(device=device_kind(spec.trainer.device.value))
     source = spec.rollout.build(
         model=model,
         tokenizer=tokenizer,
@@ -30,13 +33,14 @@ def run(spec: Grpo, context: Context) -> dict[str, Any]:
         objective=objective,
         seed=spec.seed,
         global_batch=spec.trainer.global_batch,
-        micro_batch=spec.trainer.micro_batch,
+        total=mesh.sum,
         reference=copy.deepcopy(model).requires_grad_(False).eval() if objective.needs_reference else None,
         context_length=model_spec.max_seq_len,
         rank=context.rank,
         world=context.world,
         report=context.tracker.metrics,
     )
+    source.micro_batch = micro_batch(spec, context, model_spec, LoaderSpec(seq_len=source.longest))
     return train(
         spec,
         context,

@@ -91,7 +91,7 @@ class Runner:
             found = self._build(node, artifacts, link)
         else:
             own = self.run_dir / node.name
-            link.cached = found.manifest.run_id != run_name(own, self.runs)
+            link.cached = found.manifest.run_id != run_name(own, self.composition.root.paths.runs)
             if not link.cached:
                 link.run_dir = str(own)  # made by this run, before it was interrupted
             self.progress.line(f"  found in the store: {found.kind} {found.fingerprint[:12]}")
@@ -115,7 +115,7 @@ class Runner:
                 link.status, link.run_dir = "running", str(run_dir)
                 self.record.write(self.run_dir)
                 marks.put(node.fingerprint, run_dir)
-                build.made_by(run_name(run_dir, self.runs))
+                build.made_by(run_name(run_dir, self.composition.root.paths.runs))
                 self._fill(node, artifacts, link, build, run_dir)
                 marks.done(node.fingerprint)
             else:
@@ -167,11 +167,6 @@ class Runner:
         for need, given in node.given.items():
             found[need] = dict(given) if node.spec.needs[need].many else next(iter(given.values()))
         return found
-
-    @property
-    def runs(self) -> Path:
-        """The folder of all runs."""
-        return Path(self.composition.root.paths.outputs) / "runs"
 
     def _waiting(self, waiting: Waiting) -> None:
         if self.should_stop():

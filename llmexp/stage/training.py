@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,18 +18,11 @@ from llmexp.model.decoder import Decoder
 from llmexp.model.io import save
 from llmexp.objective.base import Objective
 from llmexp.objective.cross_entropy import CrossEntropy
-from llmexp.stage.config import TrainingStage
+from llmexp.stage.config import Pretrain, Sft, TrainingStage
 from llmexp.stage.context import Context
+from llmexp.tokenizer.folder import copy_tokenizer
 from llmexp.train.fit import fit
 from llmexp.train.run import Compute, Source, Validate
-
-TOKENIZER_FILES = (
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "chat_template.jinja",
-    "special_tokens_map.json",
-)
-"""What a model's folder takes along of its tokenizer's."""
 
 
 def train(
@@ -56,6 +48,7 @@ def train(
         scheduler=spec.scheduler,
         parallel=spec.parallel,
         seed=spec.seed,
+        seq_len=seq_len,
         run_dir=context.run_dir,
         tracker=context.tracker,
         progress=context.progress,
@@ -90,13 +83,6 @@ def micro_batch(spec: TrainingStage, context: Context, model_spec: ModelSpec, lo
     return found.micro_batch
 
 
-def copy_tokenizer(source: Path, out: Path) -> None:
-    """Take a tokenizer's files along, so that a model's folder stands for itself."""
-    for name in TOKENIZER_FILES:
-        if (source / name).is_file():
-            shutil.copyfile(source / name, out / name)
-
-
 def _compute(spec: TrainingStage, context: Context, model_spec: ModelSpec, seq_len: int) -> Compute | None:
     """What MFU is reckoned from; None where the device's peak is not known."""
     peak = context.hardware.peak_flops(spec.trainer.precision.value)
@@ -105,11 +91,40 @@ def _compute(spec: TrainingStage, context: Context, model_spec: ModelSpec, seq_l
     return Compute(flops_per_token=flops_per_token(model_spec, seq_len), peak_flops=peak * context.world)
 
 
+def train_on_shards(
+    spec: Pretrain | Sft, context: Context, *, model: Decoder, model_spec: ModelSpec, tokenizer: Path
+) -> dict[str, Any]:
+    """Train on the tokens of ``context``'s shards that count, with their held-out split beside."""
+    shards, seq_len = context.path("shards"), spec.loader.seq_len
+    micro = micro_batch(spec, context, model_spec, spec.loader)
+    source = spec.loader.build(
+        shards=Shards(shards, "train"),
+        seed=spec.seed,
+        global_batch=spec.trainer.global_batch,
+        micro_batch=micro,
+        rank=context.rank,
+        world=context.world,
+    )
+    held = Shards(shards, "heldout")
+    rows = spec.trainer.val_sequences
+    return train(
+        spec,
+        context,
+        model=model,
+        model_spec=model_spec,
+        tokenizer=tokenizer,
+        objective=CrossEntropy(),
+        source=source,
+        validate=heldout_loss(held, seq_len=seq_len, batch=micro, rows=rows) if len(held) else None,
+        seq_len=seq_len,
+    )
+
+
 def heldout_loss(
-    shards: Shards, *, seq_len: int, batch: int, rows: int | None, bytes_per_token: float | None = None
+    shards: Shards, *, seq_len: int, batch: int, rows: int | None
 ) -> Callable[[Decoder], dict[str, float]]:
-    """From a model to its held-out loss (nats a counted token), and bits a byte where bytes are known."""
-    objective = CrossEntropy()
+    """From a model to its held-out loss (nats a counted token), and bits a byte of what those stand for."""
+    objective, header = CrossEntropy(), shards.header
 
     @torch.no_grad()
     def measure(model: Decoder) -> dict[str, float]:
@@ -121,8 +136,8 @@ def heldout_loss(
             count += float(objective.count(held))
         loss = total / count if count else math.nan
         figures = {"val/loss": loss}
-        if bytes_per_token:
-            figures["val/bits_per_byte"] = loss / math.log(2) / bytes_per_token
+        if header.n_bytes:
+            figures["val/bits_per_byte"] = loss / math.log(2) * header.n_counted / header.n_bytes
         return figures
 
     return measure

@@ -14,7 +14,7 @@ from typing import Any
 
 from llmexp.store.errors import Damaged
 from llmexp.store.fingerprint import canonical_json, file_sha256
-from llmexp.store.lease import fsync_folder
+from llmexp.store.lease import fsync_path
 
 MANIFEST = "manifest.json"
 _FORMAT = 1
@@ -212,7 +212,7 @@ def seal(folder: Path) -> dict[str, dict[str, Any]]:
     with ThreadPoolExecutor() as pool:
         entries = dict(zip(names, pool.map(lambda name: _sealed(folder / name), names), strict=True))
     for parent in sorted({(folder / name).parent for name in names} | {folder}, reverse=True):
-        fsync_folder(parent)
+        fsync_path(parent)
     return entries
 
 

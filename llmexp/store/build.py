@@ -16,7 +16,7 @@ from typing import Any
 
 from llmexp.store.artifact import Artifact, Manifest, bytes_below, seal
 from llmexp.store.errors import LeaseLost, StoreError, StoreFull
-from llmexp.store.lease import BuildLease, fsync_folder
+from llmexp.store.lease import BuildLease, fsync_path
 
 log = logging.getLogger(__name__)
 
@@ -93,7 +93,7 @@ class Build:
             summary=dict(summary or {}),
         )
         manifest.write(self.out)
-        fsync_folder(self.out)
+        fsync_path(self.out)
         target = self.out.parent / manifest.fingerprint
         self.guard()
         try:
@@ -106,7 +106,7 @@ class Build:
             if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
                 raise
             log.info("%s exists already; keeping it", target)
-        fsync_folder(target.parent)
+        fsync_path(target.parent)
         self.artifact = Artifact.load(target)
         return self.artifact
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from llmexp.config.spec import Mistake, Spec, setting
 
@@ -22,6 +23,16 @@ class PathsSpec(Spec):
         default=["outputs/store"],
         result=False,
     )
+
+    @property
+    def roots(self) -> list[Path]:
+        """The stores' folders, the one that is written first."""
+        return [Path(root) for root in self.store]
+
+    @property
+    def runs(self) -> Path:
+        """The folder of all runs."""
+        return Path(self.outputs) / "runs"
 
     def check(self) -> Iterator[Mistake]:
         """At least one store, none named twice."""

@@ -21,6 +21,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from llmexp.store.machine import cores
+
 FINGERPRINT_LENGTH = 32
 """Hex characters of a fingerprint (128 bits)."""
 
@@ -114,7 +116,7 @@ class ContentHasher:
         fresh: dict[str, list] = {}
         saved = time.monotonic()
         digest = hashlib.sha256()
-        with ThreadPoolExecutor(max_workers=_cores()) as pool:
+        with ThreadPoolExecutor(max_workers=cores()) as pool:
             for name, (size, mtime_ns, sha256) in _entries(pool, base, names, known):
                 digest.update(canonical_json([name, sha256]) + b"\n")
                 # A write within the clock's tick of the one we saw would leave size and time as they are.
@@ -211,10 +213,6 @@ def _walk(folder: str, seen: set[tuple[int, int]], prefix: str = "") -> Iterator
                 yield from _walk(entry.path, seen | {identity}, f"{prefix}{entry.name}/")
             elif entry.is_file():
                 yield f"{prefix}{entry.name}"
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def package_source_hash(module_name: str) -> str:

@@ -79,7 +79,7 @@ class BuildLease:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
-            fsync_folder(self.folder)
+            fsync_path(self.folder)
             break
         for old in self._epochs():
             # The one before stays: a listing taken while we delete must never come out empty.
@@ -129,9 +129,9 @@ class BuildLease:
         return self.folder / f"{_EPOCH_PREFIX}{epoch}"
 
 
-def fsync_folder(folder: Path) -> None:
-    """Make the names in ``folder`` survive a power cut."""
-    descriptor = os.open(folder, os.O_RDONLY)
+def fsync_path(path: Path) -> None:
+    """Make a file's content, or the names in a folder, survive a power cut."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

@@ -22,7 +22,7 @@ from llmexp.store.artifact import MANIFEST, Artifact, bytes_below
 from llmexp.store.build import Build, Waiting, no_room_is_told, remove_folder
 from llmexp.store.errors import Ambiguous, Damaged, LeaseLost, NoArtifact, StoreError
 from llmexp.store.fingerprint import FINGERPRINT_LENGTH, ContentHasher, code_version
-from llmexp.store.lease import LEASE_SECONDS, BuildLease, fsync_folder
+from llmexp.store.lease import LEASE_SECONDS, BuildLease, fsync_path
 
 _FINGERPRINT = re.compile(rf"[0-9a-f]{{{FINGERPRINT_LENGTH}}}")
 _PREFIX = re.compile(rf"[0-9a-f]{{1,{FINGERPRINT_LENGTH}}}")
@@ -250,7 +250,7 @@ class Store:
         aside = self.root / ".discarded" / f"{kind}.{source.name}.{uuid.uuid4().hex[:8]}"
         aside.parent.mkdir(parents=True, exist_ok=True)
         os.rename(source, aside)
-        fsync_folder(source.parent)
+        fsync_path(source.parent)
         return aside
 
     def _mask(self, kind: str, name: str) -> Path:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from llmexp.config.spec import Mistake, Spec, setting
+from llmexp.tokenizer.folder import holds_chat_template
 
 TIKTOKEN_ENCODINGS = (
     "gpt2",
@@ -43,6 +44,8 @@ class TokenizerSpec(Spec):
 
     trained: ClassVar[bool] = False
     """Whether it is learned from a corpus."""
+    chatml: ClassVar[bool] = False
+    """Whether it gets ChatML for a chat template where none is given."""
 
     chat_template: str | None = setting(
         "Jinja file whose template replaces the tokenizer's own.", default=None, path=True
@@ -52,6 +55,10 @@ class TokenizerSpec(Spec):
         """Local files, or globs of them, that are read: their content decides the tokenizer too."""
         return [] if self.chat_template is None else [self.chat_template]
 
+    def has_chat_template(self) -> bool | None:
+        """Whether the tokenizer can write conversations; None: only its own files can tell."""
+        return True if self.chatml or self.chat_template is not None else None
+
 
 @dataclass(kw_only=True)
 class BpeSpec(TokenizerSpec):
@@ -59,6 +66,7 @@ class BpeSpec(TokenizerSpec):
 
     builds: ClassVar[str] = "llmexp.tokenizer.bpe:train_bpe"
     trained: ClassVar[bool] = True
+    chatml: ClassVar[bool] = True
 
     vocab_size: int = setting(
         "Size of the vocabulary, special tokens included.", default=4096, ge=260, unit="tokens"
@@ -82,6 +90,7 @@ class BytesSpec(TokenizerSpec):
     """One token a byte."""
 
     builds: ClassVar[str] = "llmexp.tokenizer.bpe:make_bytes"
+    chatml: ClassVar[bool] = True
 
 
 @dataclass(kw_only=True)
@@ -107,12 +116,17 @@ class HuggingFaceSpec(TokenizerSpec):
         globs = [str(Path(glob.escape(str(folder))) / pattern) for pattern in HUB_FILES]
         return super().source_paths() + [g for g in globs if folder.is_dir() and glob.glob(g)]
 
+    def has_chat_template(self) -> bool | None:
+        """As the folder's files say, where it is one."""
+        return super().has_chat_template() or holds_chat_template(Path(self.name).expanduser())
+
 
 @dataclass(kw_only=True)
 class TiktokenSpec(TokenizerSpec):
     """An encoding of tiktoken, or a local file of ranks."""
 
     builds: ClassVar[str] = "llmexp.tokenizer.imported:import_tiktoken"
+    chatml: ClassVar[bool] = True
 
     name: str = setting("Name of an encoding, or path of a .tiktoken file.", default="cl100k_base")
     pattern: str | None = setting(

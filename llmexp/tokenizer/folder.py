@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,18 @@ CHATML = (
     "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
 )
 """The ChatML layout (OpenAI, 2023), after the mark of a document's start."""
+
+TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "chat_template.jinja",
+    "vocab.json",
+    "merges.txt",
+    "tokenizer.model",
+)
+"""What a model's folder takes along of its tokenizer's."""
 
 NAMED_TOKENS = ("bos_token", "eos_token", "pad_token", "unk_token", "sep_token", "cls_token", "mask_token")
 
@@ -63,6 +76,24 @@ def read_folder(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         by_name = {t["name"]: t["template"] for t in named}
         config["chat_template"] = by_name.get("default", named[0]["template"])
     return tokenizer, config
+
+
+def copy_tokenizer(source: Path, out: Path) -> None:
+    """Take a tokenizer's files along, so that a model's folder stands for itself."""
+    for name in TOKENIZER_FILES:
+        if (source / name).is_file():
+            shutil.copyfile(source / name, out / name)
+
+
+def holds_chat_template(path: Path) -> bool | None:
+    """Whether the tokenizer of a folder has a chat template, by its small files; None: no tokenizer."""
+    if not (path / "tokenizer.json").is_file():
+        return None
+    try:
+        named = bool(_read_json(path / "tokenizer_config.json").get("chat_template"))
+    except ValueError:
+        return None  # a broken file: told by what reads the folder in earnest
+    return named or (path / "chat_template.jinja").is_file()
 
 
 def own_config(special_tokens: list[str] | None = None, end: str = DOCUMENT_END) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import hashlib
 import itertools
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -79,10 +79,6 @@ class Tokenizer:
     def encode_array(self, text: str) -> Ids:
         """Ids of ``text``, (n,) uint32; releases the GIL for most of the time."""
         return self._engine.encode(well_formed(text)[0])
-
-    def encode_batch(self, texts: Iterable[str]) -> list[list[int]]:
-        """Ids of each text."""
-        return [self.encode(text) for text in texts]
 
     def decode(self, ids: Sequence[int], skip_special: bool = True) -> str:
         """The text of ``ids``; what is no valid UTF-8 becomes U+FFFD."""

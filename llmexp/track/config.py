@@ -107,6 +107,8 @@ class WandbSpec(DeliveredSpec):
     """Weights & Biases: offline unless a mode or a server is given."""
 
     sink: ClassVar[str] = "llmexp.track.wandb_sink:WandbSink"
+    needs_modules: ClassVar[tuple[str, ...]] = ("wandb",)
+    extra: ClassVar[str] = "wandb"
 
     entity: str | None = setting(
         "Team or user that owns the project; null is the account's default.", default=None, result=False

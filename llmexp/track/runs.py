@@ -115,15 +115,6 @@ def read_metrics(run_dir: Path) -> dict[str, Series]:
     return metrics
 
 
-def read_params(run_dir: Path) -> dict[str, str]:
-    """The parameters of a run, flat, whole; the first value of each."""
-    params: dict[str, str] = {}
-    for record, _ in read_records(run_dir / JOURNAL):
-        for key, text in record.get("params", {}).items():
-            params.setdefault(key, text)
-    return params
-
-
 def read_events(run_dir: Path) -> list[dict[str, Any]]:
     """The events of a run in order: ``{"time": seconds since 1970, "event": kind, **fields}``."""
     return list(_events(run_dir))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import statistics
 from dataclasses import asdict, dataclass
 from pathlib import Path
+
+from llmexp.track.runs import write_json
 
 WINDOW = 64
 """Good losses that the running median is over."""
@@ -80,9 +81,4 @@ class BadSteps:
         self._steps[bad.step] = bad
         if not write:
             return
-        temporary = self._path.with_suffix(".unfinished")
-        with temporary.open("w", encoding="utf-8") as file:
-            json.dump([asdict(entry) for entry in self._steps.values()], file, indent=1)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.rename(self._path)
+        write_json(self._path, [asdict(entry) for entry in self._steps.values()])

@@ -12,7 +12,6 @@ storage reads too, and nothing in a checkpoint is ever unpickled.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import os
@@ -25,6 +24,8 @@ from typing import Any
 
 from torch import Tensor
 
+from llmexp.store.fingerprint import file_sha256
+from llmexp.store.lease import fsync_path
 from llmexp.train.errors import BrokenCheckpoint
 
 log = logging.getLogger(__name__)
@@ -91,7 +92,7 @@ class Checkpoints:
         except BaseException:
             shutil.rmtree(temporary, ignore_errors=True)
             raise
-        _sync(self.folder)
+        fsync_path(self.folder)
         self._prune(kind)
         return final
 
@@ -150,7 +151,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
             raise BrokenCheckpoint(file, "is missing")
         if file.stat().st_size != size:
             raise BrokenCheckpoint(file, f"has {file.stat().st_size} bytes, not {size}: it is cut off")
-        if _sha256(file) != digest:
+        if file_sha256(file) != digest:
             raise BrokenCheckpoint(file, "is not what was written (its SHA-256 differs)")
     if STATE not in files:
         raise BrokenCheckpoint(path / STATE, "is missing")
@@ -163,9 +164,9 @@ def _write_files(
     for group, named in tensors.items():
         _write_tensors(folder / f"{group}.safetensors", named)
     _write_json(folder / STATE, state)
-    files = {p.name: {"bytes": p.stat().st_size, "sha256": _sha256(p)} for p in _files(folder)}
+    files = {p.name: {"bytes": p.stat().st_size, "sha256": file_sha256(p)} for p in _files(folder)}
     _write_json(folder / MANIFEST, {"format": FORMAT, "step": step, "files": files})
-    _sync(folder)
+    fsync_path(folder)
 
 
 def _write_tensors(path: Path, named: Mapping[str, Tensor]) -> None:
@@ -176,7 +177,7 @@ def _write_tensors(path: Path, named: Mapping[str, Tensor]) -> None:
         save_file({name: tensor.detach().contiguous() for name, tensor in named.items()}, path)
     except SafetensorError as error:  # how it reports that the disk is full
         raise OSError(f"{path} cannot be written: {error}") from error
-    _sync(path)
+    fsync_path(path)
 
 
 def _write_json(path: Path, value: object) -> None:
@@ -199,23 +200,9 @@ def _files(folder: Path) -> Iterator[Path]:
     yield from sorted(p for p in folder.iterdir() if p.is_file())
 
 
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def _remove(path: Path) -> None:
     """Out of sight first: a half-removed folder must not look like a broken checkpoint."""
     hidden = path.with_name(f"{_UNFINISHED}removed-{path.name}")
     shutil.rmtree(hidden, ignore_errors=True)
     path.rename(hidden)
     shutil.rmtree(hidden)
-
-
-def _sync(path: Path) -> None:
-    """Force a file's content, or a folder's entries, to the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -177,7 +177,7 @@ class TrainerSpec(Spec):
     )
     max_steps: int | None = setting("Optimizer steps to take.", default=None, ge=1, unit="steps")
     max_tokens: int | None = setting(
-        "Tokens to see, rounded up to whole steps; padding and prompts included.",
+        "Tokens to see, rounded up to whole steps; every sequence counts as a full one.",
         default=None,
         ge=1,
         unit="tokens",

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from llmexp.model.decoder import Decoder
-from llmexp.nn.precision import autocast
 from llmexp.objective.base import Objective
 from llmexp.parallel.blocks import prepared
 from llmexp.parallel.config import ParallelSpec
@@ -19,7 +17,7 @@ from llmexp.track.tracker import RunTracker, Tracker
 from llmexp.train.bad_losses import BadSteps
 from llmexp.train.boundary import Boundary
 from llmexp.train.checkpoint import Checkpoints
-from llmexp.train.config import OptimizerSpec, Precision, Recompute, SchedulerSpec, TrainerSpec
+from llmexp.train.config import OptimizerSpec, Recompute, SchedulerSpec, TrainerSpec
 from llmexp.train.errors import RanksDiffer
 from llmexp.train.resume import FOLDER, begin
 from llmexp.train.run import Compute, Run, Source, Validate
@@ -62,6 +60,7 @@ def fit(
     scheduler: SchedulerSpec,
     parallel: ParallelSpec,
     seed: int,
+    seq_len: int,
     run_dir: Path,
     tracker: Tracker,
     progress: Progress,
@@ -76,7 +75,8 @@ def fit(
     Every rank calls this with the same arguments; ``tracker`` and ``progress`` are used on rank 0.
     ``should_stop`` is asked once a step, and every rank heeds any rank's yes. ``guard`` raises
     when this process no longer owns ``run_dir``. ``validate`` is called with the model in
-    evaluation mode. ``compute`` makes ``perf/mfu`` known. ``seed`` is that of dropout.
+    evaluation mode. ``compute`` makes ``perf/mfu`` known. ``seed`` is that of dropout. ``seq_len``: tokens
+    of a full sequence, in which ``trainer.max_tokens`` is counted.
 
     Raises:
         Interrupted: ``should_stop`` said yes; the checkpoint to go on from has been written.
@@ -106,7 +106,7 @@ def fit(
         scheduler_spec=scheduler,
         mesh=mesh,
         seed=seed,
-        total=_total_steps(trainer, source, mesh),
+        total=trainer.steps(seq_len),
         checkpoints=checkpoints,
         bad_steps=BadSteps(run_dir / "bad_losses.json"),
         tracker=tracker if mesh.is_first else Tracker(),
@@ -166,14 +166,6 @@ def _result(run: Run) -> FitResult:
         weights_hash=weights_hash(run.model),
         checkpoint=run.last_checkpoint,
     )
-
-
-def _total_steps(trainer: TrainerSpec, source: Source, mesh: Mesh) -> int | None:
-    if trainer.max_tokens is None:
-        return trainer.max_steps
-    with autocast(mesh.device, bf16=trainer.precision is Precision.bf16):
-        own = sum(batch.ids.numel() for batch in source.step(0))
-    return math.ceil(trainer.max_tokens / mesh.sum([float(own)])[0])
 
 
 def _check_equal(model: Decoder, mesh: Mesh) -> None:

@@ -102,8 +102,8 @@ class TrainingLoop(pl.LightningModule):
         if position.counted == 0 and step >= min(EMPTY_AT_FIRST, run.total or EMPTY_AT_FIRST):
             raise NoCountedTokens(
                 f"none of the {position.tokens + outcome.tokens} tokens in the first "
-                f"{position.samples + outcome.samples} sequences counts, so there is nothing to learn: is "
-                "every prompt longer than loader.seq_len, or does the chat template mark no assistant turn?"
+                f"{position.samples + outcome.samples} sequences counts, so there is nothing to learn: "
+                f"{run.objective.nothing_counts}"
             )
         run.tracker.event("no_counted_tokens", step=step)
         log.warning("step %d: none of its %d tokens counts; passed over", step, outcome.tokens)

@@ -91,6 +91,7 @@ def _train(folder: Path, precision: Precision, steps: int) -> Any:
         scheduler=CosineSpec(warmup_steps=2),
         parallel=ParallelSpec(),
         seed=0,
+        seq_len=SEQ,
         run_dir=folder,
         tracker=tracker,
         progress=Progress(quiet=True),

@@ -2,13 +2,61 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+
 import pytest
+
+from llmexp.config.mistakes import CompositionError
+from llmexp.data.shards import ShardWriter
+from llmexp.model.config import ModelSpec
+from llmexp.model.folder import write_spec
+from llmexp.store.store import Store
+from llmexp.tokenizer.bpe import make_bytes
 
 SFT = ["chats", "chat_tokens", "sft"]
 
 
 def inputs(composition) -> dict[str, dict[str, str]]:
     return {name: node.spec.inputs for name, node in composition.nodes.items() if node.spec.inputs}
+
+
+def artifact(kind: str, name: str, summary: dict | None = None, chat: bool = False) -> None:
+    """Publish an artifact, and put it where only its folder's name leads to it."""
+    with Store([Path("elsewhere")]).build(kind, f"{len(name):032x}", stage="test", config={}) as build:
+        assert build.out is not None
+        if kind == "shards":
+            for split in ("train", "heldout"):
+                with ShardWriter(build.out / split, vocab_size=260, tokenizer="t", chat=chat):
+                    pass
+        (build.out / "content").write_text(name)
+        build.publish(summary or {})
+    assert build.artifact is not None
+    shutil.move(build.artifact.path, name)
+
+
+def model(name: str, *, template: bool = True, vocab_size: int = 4096) -> None:
+    """A model's folder as a check sees it: its spec and its tokenizer."""
+    Path(name).mkdir()
+    write_spec(
+        ModelSpec(d_model=32, n_layers=1, n_heads=2, max_seq_len=512, vocab_size=vocab_size), Path(name)
+    )
+    make_bytes(out=Path(name), chat_template=None)
+    if not template:
+        (Path(name) / "tokenizer_config.json").write_text("{}")
+
+
+@pytest.fixture(autouse=True)
+def given(tmp_path, monkeypatch):
+    """What the references of these tests name, in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    for name in "XAB":
+        model(name)
+    Path("T").mkdir()
+    make_bytes(out=Path("T"), chat_template=None)
+    artifact("shards", "Y", chat=True)
+    artifact("corpus", "P", {"kinds": {"prompt": {}}})
+    artifact("corpus", "C", {"kinds": {"prose": {}}})
 
 
 @pytest.mark.parametrize(
@@ -72,10 +120,11 @@ def test_a_pipelines_own_lines_may_give_inputs(compose, tree):
     assert inputs(composition) == {"tokens": {"tokenizer": "X"}, "sft": {"model": "X"}}
 
 
-def test_several_given_models_are_a_list(compose):
-    composition = compose("stage=evaluate", "inputs.models=[A,B]")
-    assert composition.target.spec.inputs == {"models": "A,B"}
-    assert "pretrain" not in composition.nodes
+@pytest.mark.parametrize("line", ["inputs.models=[A,B]", "inputs.models='A,B'"])
+def test_several_given_models_are_a_list_and_the_first_brings_the_tokenizer(compose, line):
+    composition = compose("stage=evaluate", line)
+    assert list(composition.nodes) == ["collect", "curate", "heldout", "evaluate"]
+    assert inputs(composition) == {"evaluate": {"models": "A,B"}, "heldout": {"tokenizer": "A"}}
 
 
 def test_a_plain_input_goes_to_the_stage_that_nothing_serves(compose, tree):
@@ -86,3 +135,72 @@ def test_a_plain_input_goes_to_the_stage_that_nothing_serves(compose, tree):
     composition = compose("pipeline=mine", "inputs.corpus=C", tree=tree({"pipeline/mine.yaml": text}))
     assert inputs(composition) == {"a": {"corpus": "C"}}
     assert list(composition.nodes) == ["a", "b"]
+
+
+def mistakes(compose, *lines: str) -> list[tuple[str, str]]:
+    """Path and problem of every mistake."""
+    with pytest.raises(CompositionError) as raised:
+        compose(*lines)
+    return [(mistake.path, mistake.problem) for mistake in raised.value.mistakes]
+
+
+def test_what_does_not_exist_is_told_with_all_other_mistakes(compose):
+    found = mistakes(
+        compose, "stage=sft", "inputs.model=nobody", "inputs.shards=nothing", "loader.seq_len=9999"
+    )
+    assert [path for path, _ in found] == ["sft.inputs.model", "sft.inputs.shards"]
+    assert all("is no run, no artifact of" in problem for _, problem in found)
+
+
+def test_an_artifact_of_another_kind_is_told(compose):
+    found = mistakes(compose, "stage=sft", "inputs.model=X", "inputs.shards=P")
+    assert found == [("sft.inputs.shards", "'P' is a corpus, and a shards is needed")]
+
+
+def test_the_context_of_a_given_model_is_known(compose):
+    (found,) = mistakes(compose, "stage=sft", "inputs.model=X", "loader.seq_len=1024")
+    assert found == ("sft.loader.seq_len", "1024 is more than the model's max_seq_len=512")
+
+
+def test_plain_text_is_refused_where_conversations_are_needed(compose):
+    artifact("shards", "plain", chat=False)
+    (sft,) = mistakes(compose, "stage=sft", "inputs.model=X", "inputs.shards=plain")
+    assert sft == (
+        "sft.inputs.shards",
+        "is plain text and holds no conversations: no token of it is an assistant's",
+    )
+    (grpo,) = mistakes(compose, "stage=grpo", "inputs.model=X", "inputs.prompts=C")
+    assert grpo == (
+        "grpo.inputs.prompts",
+        "is plain text and holds no conversations: there is nothing to answer",
+    )
+    (made,) = mistakes(compose, "stage=sft", "chats.data=python_stdlib")
+    assert made[0] == "sft.inputs.shards"
+
+
+def test_a_given_model_without_a_chat_template_cannot_write_conversations(compose):
+    model("mute", template=False)
+    (grpo,) = mistakes(compose, "stage=grpo", "inputs.model=mute", "inputs.prompts=P")
+    assert grpo[0] == "grpo.inputs.model"
+    assert "no chat template" in grpo[1]
+    (sft,) = mistakes(compose, "stage=sft", "inputs.model=mute")
+    assert sft[0] == "chat_tokens.inputs.tokenizer"
+
+
+def test_shards_with_ids_beyond_the_models_vocabulary_are_told(compose):
+    model("small", vocab_size=128)
+    (found,) = mistakes(compose, "stage=sft", "inputs.model=small", "inputs.shards=Y")
+    assert found == ("sft.inputs.shards", "was written with a vocabulary of 260, and the model has 128")
+
+
+def test_a_tokenizer_with_more_ids_than_the_models_vocabulary_is_told(compose):
+    artifact("tokenizer", "large", {"vocab_size": 50_000})
+    (found,) = mistakes(compose, "stage=pretrain", "inputs.tokenizer=large", "model.vocab_size=4096")
+    assert found == ("pretrain.model.vocab_size", "4096 is less than tokenizer.vocab_size=50000")
+
+
+def test_a_folder_that_holds_no_model_is_told(compose):
+    Path("empty").mkdir()
+    (found,) = mistakes(compose, "stage=export", "inputs.model=empty")
+    assert found[0] == "export.inputs.model"
+    assert "no model.json and no config.json" in found[1]

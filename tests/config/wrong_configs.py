@@ -428,15 +428,19 @@ WRONG = [
         "'sft' is no stage of this pipeline",
         "stage=sft runs that stage",
     ),
-    line(
+    Wrong(
         "stage that is spared",
         "root",
-        "pretrain.optimizer.lr=1",
-        "pretrain.optimizer.lr",
-        "'pretrain' is not run, since what it makes is given",
-        "remove this line",
-        "stage=sft",
-        "inputs.model=X",
+        ("stage=sft", "inputs.model={tmp}/tree", "pretrain.optimizer.lr=1"),
+        (
+            Told(
+                "pretrain.optimizer.lr",
+                "'pretrain' is not run, since what it makes is given",
+                "override pretrain.optimizer.lr=1",
+                "remove this line",
+            ),
+        ),
+        {"model.json": '{"d_model": 8, "n_layers": 1, "n_heads": 2, "max_seq_len": 4096}'},
     ),
     line(
         "unknown input",
@@ -464,6 +468,14 @@ WRONG = [
         "several stages need a different model (sft from pretrain, grpo from sft",
         "sft.inputs.model=…",
         "pipeline=quickstart",
+    ),
+    line(
+        "unknown key",
+        "stage",
+        "default_pipeline=quickstart",
+        "default_pipeline",
+        "no stage here (collect, curate, bpe, tokens, pretrain) has 'default_pipeline'",
+        "",
     ),
     # --- lines ---
     line("sweep without -m", "optimizer", "optimizer.lr=1,2", "optimizer.lr", "'1,2' is a sweep", "add -m"),

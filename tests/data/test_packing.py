@@ -45,7 +45,7 @@ def test_an_epoch_predicts_every_token_once(
 ) -> None:
     shards = make_shards(tmp_path_factory.mktemp("s"), lengths)
     source = CorpusSource(shards=shards, seed=3, global_batch=1, seq_len=seq_len, packing=packing, workers=0)
-    batches = [source.step(k)[0] for k in range(source.samples_per_epoch)]
+    batches = [source.step(k)[0] for k in range(len(pack(shards, seq_len, packing)))]
     assert sorted(t for b in batches for t in b.targets[b.mask].tolist()) == _targets_of(lengths)
 
 

@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from llmexp.model.config import ModelSpec
 from llmexp.model.families.base import ConfigReader, ModelFolderError, family
-from llmexp.model.folder import find_folder, read_spec
+from llmexp.model.folder import find_folder, read_spec, weight_files
 from llmexp.model.io import load, save
 
 LLAMA: dict = {
@@ -188,3 +188,17 @@ def test_a_hub_name_that_is_not_cached_says_so_when_offline(tmp_path, monkeypatc
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(ModelFolderError, match="neither a folder nor a Hub model"):
         find_folder("someone/absent")
+
+
+def test_a_spec_without_its_sizes_is_told(tmp_path):
+    (tmp_path / "model.json").write_text('{"d_model": 32}')
+    with pytest.raises(ModelFolderError, match="lacks n_layers, n_heads"):
+        read_spec(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["../elsewhere.safetensors", "/etc/passwd"])
+def test_an_index_that_names_files_outside_its_folder_is_refused(tmp_path, name):
+    index = {"weight_map": {"model.norm.weight": name}}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(ModelFolderError, match="outside its folder"):
+        weight_files(tmp_path)

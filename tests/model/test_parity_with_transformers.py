@@ -100,19 +100,6 @@ def test_a_left_padded_batch_equals_each_row_alone(ours, ids):
         torch.testing.assert_close(torch.cat(got, dim=1)[row], alone, **CLOSE)
 
 
-@torch.no_grad()
-def test_rows_of_different_length_in_one_cache_equal_each_alone(ours, ids):
-    cache = ours.new_cache(3, 40)
-    ours(ids[:, :12], cache=cache)
-    cache.clear_row(1)
-    step = torch.stack((ids[0, 12:20], ids[1, :8], ids[2, 12:20]))
-    got = ours(step, cache=cache)
-    whole = ours(ids[:, :20])
-    torch.testing.assert_close(got[0], whole[0, 12:], **CLOSE)
-    torch.testing.assert_close(got[1], whole[1, :8], **CLOSE)
-    torch.testing.assert_close(got[2], whole[2, 12:], **CLOSE)
-
-
 def pack(ids: torch.Tensor, lengths: list[int]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     packed = torch.cat([ids[i, :n] for i, n in enumerate(lengths)])[None]
     positions = torch.cat([torch.arange(n) for n in lengths])[None]

@@ -162,18 +162,6 @@ def test_a_cache_returns_all_keys_so_far_in_order():
     assert cache.lengths == [5, 5, 5]
 
 
-def test_rows_of_a_cache_have_their_own_length_and_see_no_leftovers():
-    cache = make_cache()
-    cache.reserve(4, None)
-    cache.append(0, torch.ones(3, 1, 4, 2), torch.ones(3, 1, 4, 2))
-    cache.clear_row(1)
-    visibility = cache.reserve(1, None)
-    assert (visibility.mask[:, 0, 0] == 0).sum(-1).tolist() == [5, 1, 5]
-    keys, _ = cache.append(0, torch.full((3, 1, 1, 2), 7.0), torch.full((3, 1, 1, 2), 7.0))
-    assert keys[:, 0, :, 0].tolist() == [[1, 1, 1, 1, 7], [7, 1, 1, 1, 0], [1, 1, 1, 1, 7]]
-    assert cache.lengths == [5, 1, 5]
-
-
 def test_selected_rows_keep_their_lengths_and_documents():
     cache = make_cache()
     doc_ids = torch.tensor([[-1, 0], [0, 0], [-1, -1]])

@@ -13,9 +13,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1] / "train"))
 
 import tiny_training as tiny
+import torch.distributed as dist
 
 from llmexp.parallel.config import ParallelSpec
-from llmexp.parallel.mesh import disconnect
 from llmexp.track.progress import Interrupted
 
 rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -36,4 +36,4 @@ told["hash"] = tiny.train(run_dir, **arguments).weights_hash
 told["losses"] = tracker.values.get("train/loss", {})
 told["norms"] = tracker.values.get("train/grad_norm", {})
 (run_dir / f"told-{rank}.json").write_text(json.dumps(told))
-disconnect()
+dist.destroy_process_group()

@@ -216,3 +216,9 @@ def test_specs_are_plain_data() -> None:
         "name",
         "pattern",
     ]
+
+
+def test_a_template_writes_the_same_on_any_day(bpe_folder: Path) -> None:
+    template = "{{ strftime_now('%d %b %Y') }}{% for m in messages %}{{ m.content }}{% endfor %}"
+    tokenizer = _with_template(bpe_folder, template)
+    assert tokenizer.render([{"role": "user", "content": "!"}]) == "26 Jul 2024!"

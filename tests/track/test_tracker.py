@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from llmexp.track.config import JsonlSpec, MlflowSpec, NoTrackingSpec, TrackingSpec, WandbSpec
-from llmexp.track.runs import read_events, read_metrics, read_params, read_run
+from llmexp.track.journal import read_records
+from llmexp.track.runs import JOURNAL, read_events, read_metrics, read_run
 from llmexp.track.tracker import NodeTracker, RunTracker, Tracker, start
 
 
@@ -23,6 +24,14 @@ def begin(run_dir: Path, spec: TrackingSpec | None = None, **more) -> RunTracker
     return tracker
 
 
+def params(run_dir: Path) -> dict[str, str]:
+    """The parameters in a run's journal; the first value of each."""
+    found: dict[str, str] = {}
+    for record, _ in read_records(run_dir / JOURNAL):
+        found = record.get("params", {}) | found
+    return found
+
+
 def test_a_run_reads_back_as_it_was_logged(tmp_path):
     with begin(tmp_path) as tracker:
         tracker.params({"model": {"d_model": 64, "dims": [1, 2]}, "data": [{"path": "a"}, {"path": "b"}]})
@@ -31,7 +40,7 @@ def test_a_run_reads_back_as_it_was_logged(tmp_path):
         tracker.event("checkpoint", step=2, loss=float("nan"), path=tmp_path / "x")
     metrics = read_metrics(tmp_path)
     assert metrics["train/loss"][:2] == ([1, 2], [2.0, 1.0])
-    assert read_params(tmp_path) == {
+    assert params(tmp_path) == {
         "model.d_model": "64", "model.dims": "[1, 2]", "data.0.path": "a", "data.1.path": "b"
     }  # fmt: skip
     assert [e["event"] for e in read_events(tmp_path)] == ["start", "checkpoint", "end"]
@@ -52,7 +61,7 @@ def test_a_resumed_run_keeps_its_id_and_first_parameters(tmp_path):
         tracker.params({"a": 1, "b": 3})
     again = read_run(tmp_path)
     assert (again.id, again.started, again.incarnation) == (first.id, first.started, 2)
-    assert read_params(tmp_path) == {"a": "1", "b": "2"}
+    assert params(tmp_path) == {"a": "1", "b": "2"}
     assert '"param.b@resume1":"3"' in (tmp_path / "journal.jsonl").read_text()
     assert (tmp_path / "artifacts" / "config.yaml").read_text() == "a: 1\nb: 2\n"
     assert (tmp_path / "artifacts" / "config.resume1.yaml").read_text() == "a: 1\nb: 3\n"

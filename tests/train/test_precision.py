@@ -23,7 +23,7 @@ def test_the_source_and_held_out_figures_see_the_precision_of_training(tmp_path,
 
     spec = tiny.trainer(max_steps=None, max_tokens=96, precision=Precision[precision], val_every=1)
     tiny.train(tmp_path, source=Looking(), validate=validate, trainer=spec)
-    assert seen == [dtype] * 5  # once to count the tokens of a step, then a step and its figures, twice
+    assert seen == [dtype] * 4  # a step and its figures, twice
 
 
 def test_the_precision_of_a_run_ends_with_it(tmp_path):

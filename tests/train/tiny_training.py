@@ -134,6 +134,7 @@ def train(run_dir: Path, **changes: Any) -> FitResult:
         "scheduler": ConstantSpec(warmup_steps=2),
         "parallel": ParallelSpec(),
         "seed": 0,
+        "seq_len": SEQ,
         "run_dir": run_dir,
         "progress": Progress(quiet=True),
     }
