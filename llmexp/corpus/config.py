@@ -65,10 +65,6 @@ class FileDataSpec(SplitDataSpec):
     max_document_bytes: int = setting(
         "A larger document is left out and counted as bad.", default=16 * 2**20, unit="bytes", ge=1
     )
-    encoding: str = setting(
-        "Encoding of what is not valid UTF-8 and has no byte-order mark, such as latin-1.",
-        default="utf-8",
-    )
     on_bad_file: str = setting(
         "What a broken, empty, binary or truncated file does: skip keeps its complete records and goes on.",
         default="skip",
@@ -80,16 +76,30 @@ class FileDataSpec(SplitDataSpec):
     )
 
     def check(self) -> Iterator[Mistake]:
-        """The path names at least one file, and the encoding exists. Nothing is opened."""
+        """The path names at least one file. Nothing is opened."""
         yield from path_mistakes(self.path, "path")
-        try:
-            codecs.lookup(self.encoding)
-        except LookupError:
-            yield Mistake("encoding", f"{self.encoding!r} is no encoding that Python has", "use e.g. latin-1")
 
     def gives_chats(self) -> bool:
         """Files of text hold none."""
         return False
+
+
+@dataclass(kw_only=True)
+class EncodedDataSpec(FileDataSpec):
+    """Local files of text."""
+
+    encoding: str = setting(
+        "Encoding of what is not valid UTF-8 and has no byte-order mark, such as latin-1.",
+        default="utf-8",
+    )
+
+    def check(self) -> Iterator[Mistake]:
+        """The encoding exists."""
+        yield from super().check()
+        try:
+            codecs.lookup(self.encoding)
+        except LookupError:
+            yield Mistake("encoding", f"{self.encoding!r} is no encoding that Python has", "use e.g. latin-1")
 
 
 def path_mistakes(path: str, name: str) -> Iterator[Mistake]:
@@ -104,7 +114,7 @@ def path_mistakes(path: str, name: str) -> Iterator[Mistake]:
 
 
 @dataclass(kw_only=True)
-class TextFilesSpec(FileDataSpec):
+class TextFilesSpec(EncodedDataSpec):
     """Plain text: one document a file, or several where a file is long."""
 
     builds: ClassVar[str] = "llmexp.corpus.readers:TextFiles"
@@ -124,7 +134,7 @@ class TextFilesSpec(FileDataSpec):
 
 
 @dataclass(kw_only=True)
-class JsonlSpec(FileDataSpec):
+class JsonlSpec(EncodedDataSpec):
     """One JSON object a line."""
 
     builds: ClassVar[str] = "llmexp.corpus.readers:JsonLines"
@@ -132,7 +142,7 @@ class JsonlSpec(FileDataSpec):
 
 
 @dataclass(kw_only=True)
-class CsvSpec(FileDataSpec):
+class CsvSpec(EncodedDataSpec):
     """A table with a header line; values are text, whatever they look like."""
 
     builds: ClassVar[str] = "llmexp.corpus.tables:CsvTable"
@@ -155,7 +165,7 @@ class ParquetSpec(FileDataSpec):
 
 
 @dataclass(kw_only=True)
-class ChatJsonlSpec(FileDataSpec):
+class ChatJsonlSpec(EncodedDataSpec):
     """Conversations, one JSON object a line; fields beside the messages (an answer, say) are kept."""
 
     builds: ClassVar[str] = "llmexp.corpus.readers:ChatLines"

@@ -70,7 +70,6 @@ class FileSource(SplitSource):
     path: str
     kind: str
     max_document_bytes: int
-    encoding: str
     on_bad_file: str
     max_bad_files: int
     max_bad_records: int
@@ -127,13 +126,20 @@ class FileSource(SplitSource):
         wrong += [f"{r['file']}:{r['record']}: {r['problem']}" for r in self._faults.bad_records[:5]]
         return ": " + "; ".join(wrong) if wrong else ""
 
+
+@dataclass(kw_only=True)
+class EncodedSource(FileSource):
+    """Base of the readers of text, which has an encoding."""
+
+    encoding: str
+
     def decoded(self, file: SourceFile) -> Decoded:
         """The file's content with its encoding found out."""
         return Decoded(byte_chunks(file.path), self.encoding)
 
 
 @dataclass(kw_only=True)
-class TextFiles(FileSource):
+class TextFiles(EncodedSource):
     """Plain text files, cut into documents at a separator and where they are long."""
 
     suffixes: list[str]
@@ -201,7 +207,7 @@ class TextFiles(FileSource):
 
 
 @dataclass(kw_only=True)
-class _Lines(FileSource):
+class _Lines(EncodedSource):
     """JSON objects, one a line."""
 
     def wanted(self) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from llmexp.corpus.faults import BadData, BrokenFile
 from llmexp.corpus.files import SourceFile
-from llmexp.corpus.readers import FileSource, Unusable, clean
+from llmexp.corpus.readers import EncodedSource, FileSource, Unusable, clean
 from llmexp.corpus.streams import Decoded, byte_lines
 
 CSV_SUFFIXES = (".csv", ".tsv")
@@ -18,7 +18,7 @@ _BATCH_ROWS = 128
 
 
 @dataclass(kw_only=True)
-class CsvTable(FileSource):
+class CsvTable(EncodedSource):
     """One document a row, from the column ``text_field``."""
 
     text_field: str

@@ -9,9 +9,8 @@ from llmexp.config.spec import Spec, setting
 
 @dataclasses.dataclass(kw_only=True)
 class ExportSpec(Spec):
-    """In which form a model is handed out."""
+    """A folder in the format of Hugging Face."""
 
-    format: str = setting("File format.", default="huggingface", choices=("huggingface",))
     dtype: str = setting(
         "Number format of the weights.", default="float32", choices=("float32", "bfloat16", "float16")
     )

@@ -440,7 +440,7 @@ WRONG = [
                 "remove this line",
             ),
         ),
-        {"model.json": '{"d_model": 8, "n_layers": 1, "n_heads": 2, "max_seq_len": 4096}'},
+        {"model.json": '{"d_model": 8, "n_layers": 1, "n_heads": 2, "ffn_dim": 8, "max_seq_len": 4096}'},
     ),
     line(
         "unknown input",

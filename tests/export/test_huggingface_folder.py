@@ -165,4 +165,4 @@ def test_the_spec_holds_the_keywords_of_the_export():
     from llmexp.export.config import ExportSpec
 
     keywords = {p.name for p in inspect.signature(export_huggingface).parameters.values()}
-    assert {f.name for f in settings(ExportSpec)} - {"format"} <= keywords
+    assert {f.name for f in settings(ExportSpec)} <= keywords
