@@ -12,7 +12,8 @@ from llmexp.report.summary import NextCommand
 from llmexp.stage.runs import PipelineRecord
 from llmexp.stage.runs import StageLink as StageRecord
 from llmexp.store.artifact import Artifact
-from llmexp.track.masking import mask_of
+from llmexp.track.masking import mask_of, without_credentials
+from llmexp.track.runs import read_run
 
 
 def report_data(run_dir: Path, runs: Path, secrets: frozenset[str] = frozenset()) -> ReportData:
@@ -64,9 +65,7 @@ def next_commands(run_dir: Path, outputs: Path, tracking_uri: str | None) -> lis
         commands.append(NextCommand("talk to the model", f"llmexp chat {run_dir.name}"))
     commands.append(NextCommand("open the report", f"llmexp report {run_dir.name} --open"))
     if tracking_uri is not None:
-        commands.append(
-            NextCommand("see the runs in MLflow", f"mlflow ui --backend-store-uri {tracking_uri}")
-        )
+        commands.append(NextCommand("see the runs in MLflow", _mlflow_command(run_dir, tracking_uri)))
     commands.append(
         NextCommand("train on your own folder", "llmexp data=text_files data.path=YOUR_FOLDER model=tiny")
     )
@@ -81,3 +80,17 @@ def next_commands(run_dir: Path, outputs: Path, tracking_uri: str | None) -> lis
             for c in commands
         ]
     return commands
+
+
+def _mlflow_command(run_dir: Path, uri: str) -> str:
+    """What to type, and the address of the table of runs.
+
+    The address matters: MLflow's start page leads to an experiment's dashboards for agents, which
+    are empty here.
+    """
+    remotes = read_run(run_dir).remote.values()
+    ids = [remote["experiment_id"] for remote in remotes if "experiment_id" in remote]
+    page = f"/#/experiments/{ids[0]}/runs" if ids else ""
+    if uri.startswith(("http://", "https://")):
+        return without_credentials(uri).rstrip("/") + page
+    return f"mlflow ui --backend-store-uri {uri}  # http://127.0.0.1:5000{page}"
