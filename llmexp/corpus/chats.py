@@ -85,9 +85,10 @@ class DocstringChats(SplitSource):
 
     def records(self) -> Iterator[Record]:
         """The arithmetic, then the docstrings."""
-        for problem in problems(self.problems, "train", self.n_arithmetic, self.sample):
-            record = conversation(problem, self.problems)
-            for copy in range(self.arithmetic_repeats):
+        train = problems(self.problems, "train", self.n_arithmetic, self.sample)
+        for copy in range(self.arithmetic_repeats):  # round by round: copies side by side would share a row
+            for problem in train:
+                record = conversation(problem, self.problems)
                 yield {**record, "id": f"{record['id']}#{copy}"}
         for problem in problems(self.problems, "heldout", self.n_arithmetic_heldout, self.sample):
             yield conversation(problem, self.problems)

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from llmexp.corpus.faults import BadData
+from llmexp.data.order import mix64
 from llmexp.data.shards import Shards
 
 Int64 = npt.NDArray[np.int64]
@@ -172,6 +173,9 @@ def chunks(docs: Int64, lengths: Int64, seq_len: int) -> tuple[Int64, Int64, Int
 def best_fit(sizes: Int64, capacity: int) -> tuple[Int64, Int64]:
     """Best-fit decreasing bin packing (Johnson 1974; for documents Ding et al. 2024).
 
+    Items of one size come in an order fixed by a hash of their places: neighbours in a corpus are
+    alike, often copies, and a row full of them would teach little more than one.
+
     Args:
         sizes: (n,) sizes, each from 1 to ``capacity``.
         capacity: Size of a bin.
@@ -182,7 +186,8 @@ def best_fit(sizes: Int64, capacity: int) -> tuple[Int64, Int64]:
     bins: list[list[int]] = []
     free: list[int] = []  # amounts of room that some bin has, ascending
     with_room: dict[int, list[int]] = {}
-    for item in np.argsort(-sizes, kind="stable").tolist():
+    scattered = np.fromiter(map(mix64, range(len(sizes))), np.uint64, len(sizes))
+    for item in np.lexsort((scattered, -sizes)).tolist():
         size = int(sizes[item])
         k = bisect.bisect_left(free, size)
         if k == len(free):

@@ -81,6 +81,7 @@ class StageSpec(Spec):
 class Collect(StageSpec):
     """Reads documents, conversations or prompts from a source and splits them into train and held-out."""
 
+    version: ClassVar[int] = 2
     makes: ClassVar[str] = "corpus"
     runs: ClassVar[str] = "llmexp.stage.collect:run"
     data: DataSpec = setting("Where text comes from.")
@@ -171,6 +172,7 @@ class TrainingStage(StageSpec):
 class Pretrain(TrainingStage):
     """Trains a decoder on next-token prediction."""
 
+    version: ClassVar[int] = 2
     needs: ClassVar[dict[str, Need]] = {"shards": Need("shards"), "tokenizer": Need("tokenizer")}
     runs: ClassVar[str] = "llmexp.stage.pretrain:run"
     model: ModelSpec = setting("The decoder.")
@@ -215,6 +217,7 @@ class Pretrain(TrainingStage):
 class Sft(TrainingStage):
     """Trains on conversations, loss on the assistant's turns only."""
 
+    version: ClassVar[int] = 2
     needs: ClassVar[dict[str, Need]] = {"model": Need("model"), "shards": Need("shards")}
     runs: ClassVar[str] = "llmexp.stage.sft:run"
     loader: LoaderSpec = setting("A view of the shards.")

@@ -97,6 +97,13 @@ def test_best_fit_fills_bins_and_loses_nothing(sizes: list[int]) -> None:
     assert sum(fill <= 8 for fill in fills) <= 1, "two bins that are half empty would fit in one"
 
 
+def test_neighbours_of_one_length_do_not_share_rows() -> None:
+    order, starts = best_fit(np.full(800, 4, np.int64), 32)
+    rows = [sorted(order[a:b].tolist()) for a, b in itertools.pairwise(starts)]
+    neighbours = sum(b - a == 1 for row in rows for a, b in itertools.pairwise(row))
+    assert neighbours < 0.05 * 800, "copies that follow each other would fill whole rows"
+
+
 def test_a_document_longer_than_a_padded_row_is_truncated_and_counted(tmp_path: Path) -> None:
     rows = pack(make_shards(tmp_path, [3, 9, 5, 6, 1]), 4, "pad")
     assert [(p.doc, p.start, p.end) for k in range(len(rows)) for p in rows[k]] == [
