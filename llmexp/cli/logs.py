@@ -11,7 +11,7 @@ from dataclasses import asdict
 from typing import Any
 
 from llmexp.cli.places import places_of, run_and_stage, run_name, stage_named, verb_parser
-from llmexp.cli.terminal import finite
+from llmexp.evaluate.result import finite
 from llmexp.launch.logs import Entry, Log, follow
 
 EXAMPLES = """  llmexp logs last

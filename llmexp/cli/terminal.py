@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-import math
 import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
+
+from llmexp.evaluate.result import finite
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -57,17 +58,6 @@ def print_json(data: Any) -> None:
     """Strict JSON on standard output; numbers that are not finite as strings."""
     json.dump(finite(data), sys.stdout, indent=1, ensure_ascii=False, allow_nan=False)
     sys.stdout.write("\n")
-
-
-def finite(value: Any) -> Any:
-    """JSON data in which NaN and infinities are the strings that ``float`` reads back."""
-    if isinstance(value, dict):
-        return {str(k): finite(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [finite(v) for v in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    return value
 
 
 def size(count: float) -> str:

@@ -11,7 +11,7 @@ from llmexp.config.mistakes import UserError, choices
 from llmexp.launch.config import LauncherSpec, ProcessesSpec
 from llmexp.launch.executors import executor
 from llmexp.stage.config import Grpo, TrainingStage
-from llmexp.stage.context import External, Input
+from llmexp.stage.context import External
 from llmexp.stage.graph import Composition, Node, locate
 from llmexp.stage.job import StageJob
 from llmexp.stage.runner import Runner, new_record
@@ -176,18 +176,12 @@ def _make(
 
 
 def _job(node: Node, made: dict[str, Artifact], composition: Composition, folder: Path) -> StageJob:
-    inputs: dict[str, Input | dict[str, Input]] = {}
-    for need, source in node.needs.items():
-        if need not in node.given:
-            inputs[need] = {one: made[one] for one in source} if isinstance(source, list) else made[source]
-    for need, given in node.given.items():
-        inputs[need] = dict(given) if node.spec.needs[need].many else next(iter(given.values()))
     return StageJob(
         name=node.name,
         kind=node.kind,
         spec=node.spec,
         root=dataclasses.replace(composition.root),
-        inputs=inputs,
+        inputs=node.inputs(made),
         output=External(node.spec.makes, node.fingerprint, folder / "out"),
         out=folder / "out",
         run_dir=folder / "run",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -145,7 +146,7 @@ class Tokenize(StageSpec):
 
 
 @dataclass(kw_only=True)
-class TrainingStage(StageSpec):
+class TrainingStage(StageSpec, ABC):
     """What every training stage has."""
 
     makes: ClassVar[str] = "model"
@@ -157,9 +158,9 @@ class TrainingStage(StageSpec):
     trainer: TrainerSpec = setting("The loop.")
 
     @property
+    @abstractmethod
     def sample_length(self) -> int:
         """Tokens of one sequence of a batch."""
-        raise NotImplementedError
 
     def check(self) -> Iterator[Mistake]:
         """The batch can be shared by the ranks, and the schedule fits into the budget."""

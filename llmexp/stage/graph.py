@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
@@ -36,6 +36,16 @@ class Node:
     given: dict[str, dict[str, Input]] = field(default_factory=dict)
     """Need to what a person gave instead, by name."""
     fingerprint: str = ""
+
+    def inputs(self, made: Mapping[str, Input]) -> dict[str, Input | dict[str, Input]]:
+        """By need, what was given or else what stages ``made``; by name where a need takes many."""
+        found: dict[str, Input | dict[str, Input]] = {}
+        for need, source in self.needs.items():
+            if need not in self.given:
+                found[need] = {one: made[one] for one in source} if isinstance(source, list) else made[source]
+        for need, given in self.given.items():
+            found[need] = dict(given) if self.spec.needs[need].many else next(iter(given.values()))
+        return found
 
 
 @dataclass(kw_only=True)

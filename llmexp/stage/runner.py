@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from llmexp.config.spec import as_data
-from llmexp.stage.context import External, Input
+from llmexp.stage.context import External
 from llmexp.stage.graph import Composition, Node, input_fingerprints
 from llmexp.stage.job import StageJob
 from llmexp.stage.runs import PIPELINE, PipelineRecord, StageLink, Unfinished, run_name
@@ -132,7 +132,7 @@ class Runner:
             kind=node.kind,
             spec=node.spec,
             root=self.composition.root,
-            inputs=self._inputs(node, artifacts),
+            inputs=node.inputs(artifacts),
             output=External(node.spec.makes, node.fingerprint, build.out.parent / node.fingerprint),
             out=build.out,
             run_dir=run_dir,
@@ -157,16 +157,6 @@ class Runner:
             run_dir / "artifact.json",
             {"kind": artifact.kind, "fingerprint": artifact.fingerprint, "path": str(artifact.path)},
         )
-
-    def _inputs(self, node: Node, artifacts: dict[str, Artifact]) -> dict[str, Input | dict[str, Input]]:
-        found: dict[str, Input | dict[str, Input]] = {}
-        for need, source in node.needs.items():
-            found[need] = (
-                {one: artifacts[one] for one in source} if isinstance(source, list) else artifacts[source]
-            )
-        for need, given in node.given.items():
-            found[need] = dict(given) if node.spec.needs[need].many else next(iter(given.values()))
-        return found
 
     def _waiting(self, waiting: Waiting) -> None:
         if self.should_stop():

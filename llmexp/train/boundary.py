@@ -55,9 +55,7 @@ class Boundary:
         self._last = self._count_pause()
         if stop and not run.done:
             where = f"saved as {saved}" if saved else "not saved"
-            raise Interrupted(
-                f"stopped after step {position.step}, {where}; the same command goes on from there"
-            )
+            raise Interrupted(f"stopped after step {position.step}, {where}")
 
     def _agree(self) -> bool:
         """Count the step's seconds; whether any rank was asked to stop. The same on every rank."""

@@ -293,3 +293,13 @@ def test_planning_for_a_named_device_imports_no_torch():
         "detected(k()['h100_sxm']); detected(k()['cpu']); sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False, cwd=ROOT).returncode == 0
+
+
+def test_the_plan_knows_how_many_logits_the_loss_holds():
+    from llmexp.objective import cross_entropy
+    from llmexp.plan import memory
+
+    assert memory.LOGITS_AT_ONCE == cross_entropy.LOGITS_AT_ONCE
+    spec = dataclasses.replace(option("tiny"), vocab_size=1024)
+    at_once = memory.LOGITS_AT_ONCE // 1024
+    assert memory.logit_bytes(spec, at_once, "fp32") == memory.logit_bytes(spec, 10 * at_once, "fp32")
