@@ -107,11 +107,13 @@ def main(names: list[str]) -> int:
     if unknown or not chosen:
         print(f"usage: make proof NAME, NAME one of: {', '.join(PROOFS)}", file=sys.stderr)
         return 2
+    pages = ROOT / "docs" / "proofs"
+    pages.mkdir(parents=True, exist_ok=True)  # now, not after an hour of training
     for name in chosen:
         body = PROOFS[name](ROOT / "outputs" / "proofs" / name)
         about = (PROOFS[name].__doc__ or "").strip()
         page = f"# Proof: {name}\n\n{about}\n\n`make proof {name}`. {machine()}\n\n{body}"
-        (ROOT / "docs" / "proofs" / f"{name}.md").write_text(page)
+        (pages / f"{name}.md").write_text(page)
         print(page)
     return 0
 

@@ -144,7 +144,7 @@ def _stand_ins(entries: dict[str, Entry], given: dict[tuple[str, str], Line]) ->
         for other in entries.values():
             for place in other.needs:
                 declared = other.declared[place]
-                same = other.makers(place) == makers and not declared.many
+                same = other.makers(place) == makers and not isinstance(other.needs[place], list)
                 if same and declared.accepts(kind) and (other.name, place) not in given:
                     found[other.name, place] = with_value(line, f"{other.name}.inputs.{place}", first)
     return found

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -75,17 +75,3 @@ class Batch:
             extras={name: change(tensor) for name, tensor in self.extras.items()},
             sample_ids=sample_ids,
         )
-
-
-def concatenate(batches: Sequence[Batch]) -> Batch:
-    """One batch of the rows of several batches of one source, of equal length and equal extras."""
-    return Batch(
-        ids=torch.cat([batch.ids for batch in batches]),
-        targets=torch.cat([batch.targets for batch in batches]),
-        mask=torch.cat([batch.mask for batch in batches]),
-        positions=torch.cat([batch.positions for batch in batches]),
-        doc_ids=torch.cat([batch.doc_ids for batch in batches]),
-        extras={name: torch.cat([batch.extras[name] for batch in batches]) for name in batches[0].extras},
-        sample_ids=[i for batch in batches for i in batch.sample_ids],
-        name_documents=batches[0].name_documents,
-    )

@@ -27,7 +27,7 @@ class LoaderSpec(Spec):
         choices=PACKINGS,
     )
     mixture: list[float] = setting(
-        "Weight of each input of shards, in the order of the needs; empty: every sample once an epoch.",
+        "Weight of each input of shards, in their order; empty: every sample once an epoch.",
         default=[],
         ge=0,
     )

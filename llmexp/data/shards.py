@@ -45,7 +45,7 @@ class Header:
     n_docs: int = 0
     n_tokens: int = 0
     n_counted: int = 0
-    """Tokens that count where they are a target."""
+    """Targets that count: a document's first token is no target."""
     n_bytes: int = 0
     """UTF-8 bytes of the text that the counted tokens stand for."""
     shards: list[int] = dataclasses.field(default_factory=list)
@@ -132,7 +132,8 @@ class ShardWriter:
         self._in_shard += len(ids)
         self.header.n_docs += len(lengths)
         self.header.n_tokens += len(ids)
-        self.header.n_counted += int(counted.sum())
+        starts = (np.cumsum(lengths) - lengths)[lengths > 0]
+        self.header.n_counted += int(counted.sum()) - int(counted[starts].sum())  # nothing predicts those
         self.header.n_bytes += n_bytes
 
     def _check_range(

@@ -10,7 +10,6 @@ from llmexp.evaluate.scores import NothingToScore
 from llmexp.rollout import measure
 from llmexp.rollout.engine import completion_texts, generate
 from llmexp.rollout.prompts import prompt_ids
-from llmexp.rollout.rewards.exact_answer import same_answer
 from llmexp.rollout.sampling import Sampling, completion_key
 
 PROBLEMS_AT_ONCE = 64
@@ -95,11 +94,6 @@ def chat_samples(writer: Writer, records: Sequence[dict[str, Any]], max_new_toke
     """The model's likeliest answers to the messages of records."""
     ids = [prompt_ids(writer.tokenizer, record) for record in records]
     return writer.write(ids, Sampling(temperature=0.0, max_new_tokens=max_new_tokens), seed=0)
-
-
-def is_right(record: dict[str, Any], text: str) -> bool:
-    """Whether a completion is the record's answer."""
-    return same_answer(text.strip(), str(record["answer"]).strip())
 
 
 def question(record: dict[str, Any]) -> str:

@@ -12,13 +12,14 @@ import torch
 from llmexp.evaluate import result as results
 from llmexp.evaluate.config import EvaluationSpec
 from llmexp.evaluate.documents import HeldOut, TextFigures, measure_text
-from llmexp.evaluate.generations import Writer, chat_samples, exact_match, is_right, question, text_samples
+from llmexp.evaluate.generations import Writer, chat_samples, exact_match, question, text_samples
 from llmexp.evaluate.heldout import score_documents
 from llmexp.evaluate.scores import NothingToScore, TokenScores, bits_per_byte, perplexity
 from llmexp.model.config import ModelSpec
 from llmexp.model.folder import read_spec
 from llmexp.model.io import load
 from llmexp.parallel.mesh import device_kind
+from llmexp.rollout.measure import is_right
 from llmexp.rollout.sampling import Sampling
 from llmexp.tokenizer.tokenizer import Tokenizer
 from llmexp.track.progress import Interrupted, Progress, Task

@@ -131,9 +131,18 @@ class Tokenize(StageSpec):
     """Turns documents into memory-mapped token shards; conversations also get a loss mask."""
 
     needs: ClassVar[dict[str, Need]] = {"corpus": Need("corpus"), "tokenizer": Need("tokenizer")}
+    version: ClassVar[int] = 2
     makes: ClassVar[str] = "shards"
     runs: ClassVar[str] = "llmexp.stage.tokenize:run"
-    workers: int | None = setting("Threads; null is one a core.", default=None, ge=1, result=False)
+    max_unusable: float = setting(
+        "Share of a split's records that may be left out, such as chats that the template refuses.",
+        default=0.05,
+        ge=0,
+        le=1,
+    )
+    workers: int | None = setting(
+        "Processes, or threads for little text; null is one a core.", default=None, ge=1, result=False
+    )
 
     def check_needs(self, needs: Heads) -> Iterator[Mistake]:
         """Conversations are written by the tokenizer's chat template."""
@@ -174,7 +183,7 @@ class Pretrain(TrainingStage):
     """Trains a decoder on next-token prediction."""
 
     version: ClassVar[int] = 2
-    needs: ClassVar[dict[str, Need]] = {"shards": Need("shards"), "tokenizer": Need("tokenizer")}
+    needs: ClassVar[dict[str, Need]] = {"shards": Need("shards", many=True), "tokenizer": Need("tokenizer")}
     runs: ClassVar[str] = "llmexp.stage.pretrain:run"
     model: ModelSpec = setting("The decoder.")
     loader: LoaderSpec = setting("A view of the shards.")
@@ -195,7 +204,8 @@ class Pretrain(TrainingStage):
             )
 
     def check_needs(self, needs: Heads) -> Iterator[Mistake]:
-        """The tokenizer's ids lie within the model's vocabulary."""
+        """The tokenizer's ids lie within the model's vocabulary, and each input of shards has its weight."""
+        yield from _weights_fit(self.loader, needs)
         wanted = _one(needs, "tokenizer").vocab_size
         if wanted is not None and self.model.vocab_size is not None and self.model.vocab_size < wanted:
             yield Mistake(
@@ -219,7 +229,7 @@ class Sft(TrainingStage):
     """Trains on conversations, loss on the assistant's turns only."""
 
     version: ClassVar[int] = 2
-    needs: ClassVar[dict[str, Need]] = {"model": Need("model"), "shards": Need("shards")}
+    needs: ClassVar[dict[str, Need]] = {"model": Need("model"), "shards": Need("shards", many=True)}
     runs: ClassVar[str] = "llmexp.stage.sft:run"
     loader: LoaderSpec = setting("A view of the shards.")
 
@@ -230,21 +240,24 @@ class Sft(TrainingStage):
 
     def check_needs(self, needs: Heads) -> Iterator[Mistake]:
         """Conversations are there to train on, and fit the model's context and vocabulary."""
-        model, shards = _one(needs, "model"), _one(needs, "shards")
+        yield from _weights_fit(self.loader, needs)
+        model = _one(needs, "model")
         if model.max_seq_len is not None and self.loader.seq_len > model.max_seq_len:
             yield Mistake(
                 "loader.seq_len",
                 f"{self.loader.seq_len} is more than the model's max_seq_len={model.max_seq_len}",
                 "lower loader.seq_len",
             )
-        if shards.chat is False:
-            yield _no_chats("shards", "no token of it is an assistant's")
-        if shards.vocab_size is not None and shards.vocab_size > (model.vocab_size or shards.vocab_size):
-            yield Mistake(
-                "inputs.shards",
-                f"was written with a vocabulary of {shards.vocab_size}, and the model has {model.vocab_size}",
-                "tokenize the conversations with the model's own tokenizer",
-            )
+        for shards in needs["shards"]:
+            if shards.chat is False:
+                yield _no_chats("shards", "no token of it is an assistant's")
+            if shards.vocab_size is not None and shards.vocab_size > (model.vocab_size or shards.vocab_size):
+                yield Mistake(
+                    "inputs.shards",
+                    f"was written with a vocabulary of {shards.vocab_size}, "
+                    f"and the model has {model.vocab_size}",
+                    "tokenize the conversations with the model's own tokenizer",
+                )
 
     def head(self, needs: Heads) -> Head:
         """The model stays what it is."""
@@ -312,6 +325,17 @@ class Export(StageSpec):
 def _one(needs: Heads, need: str) -> Head:
     """What is known of the one artifact of a need; nothing where it is missing."""
     return next(iter(needs.get(need, ())), Head())
+
+
+def _weights_fit(loader: LoaderSpec, needs: Heads) -> Iterator[Mistake]:
+    """A mixture has a weight for each input of shards."""
+    given = len(needs.get("shards", ()))
+    if loader.mixture and len(loader.mixture) != given:
+        yield Mistake(
+            "loader.mixture",
+            f"has {len(loader.mixture)} weights for {given} inputs of shards",
+            "give one weight for each input, in their order, or none",
+        )
 
 
 def _template_is_there(need: str, needs: Heads) -> Iterator[Mistake]:

@@ -51,10 +51,21 @@ class Context:
 
     def path(self, need: str) -> Path:
         """The folder of a single input."""
+        (found,) = self.paths(need).values()
+        return found
+
+    def paths(self, need: str) -> dict[str, Path]:
+        """The folders of an input that may be several, by name.
+
+        Raises:
+            Damaged: a file of an artifact is not what its builder wrote. One rank looks for all.
+        """
         found = self.inputs[need]
-        if isinstance(found, dict):
-            raise TypeError(f"'{need}' holds several inputs")
-        return found.path
+        named = found if isinstance(found, dict) else {need: found}
+        return {
+            name: one.folder() if isinstance(one, Artifact) and self.rank == 0 else one.path
+            for name, one in named.items()
+        }
 
     def optional_path(self, need: str) -> Path | None:
         """The folder of an input that may be missing."""

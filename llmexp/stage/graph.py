@@ -226,10 +226,10 @@ def locate(composition: Composition, store: Store, runs: Path) -> None:
     for node in composition.nodes.values():
         for need, reference in node.spec.inputs.items():
             declared = node.spec.needs[need]
-            node.given[need] = {
-                _short(part): _given(part, declared, f"{node.name}.inputs.{need}", store, runs)
-                for part in references(reference, declared)
-            }
+            parts = references(reference, declared)
+            key = f"{node.name}.inputs.{need}"
+            found = [_given(part, declared, key, store, runs) for part in parts]
+            node.given[need] = dict(zip(labels(parts), found, strict=True))
         source = _sources(node, store) | _start(node, store, runs)
         node.fingerprint = fingerprint(
             kind=node.spec.makes,
@@ -255,8 +255,18 @@ def input_fingerprints(node: Node, composition: Composition) -> dict[str, str | 
     return found
 
 
-def _short(reference: str) -> str:
-    return Path(reference).name[:24] or reference[:24]
+def labels(references: list[str]) -> list[str]:
+    """A short name for each reference, no two the same: the last part of its path, numbered if need be."""
+    short = [Path(reference).name[:24] or reference[:24] for reference in references]
+    found: list[str] = []
+    for name in short:
+        number = 1 + sum(other == name for other in short[: len(found)])
+        label = name if number == 1 else f"{name}-{number}"
+        while label in found:
+            number += 1
+            label = f"{name}-{number}"
+        found.append(label)
+    return found
 
 
 def _given(reference: str, need: Need, key: str, store: Store, runs: Path) -> Input:

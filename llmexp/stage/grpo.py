@@ -9,8 +9,9 @@ from llmexp.corpus.records import read_records
 from llmexp.data.config import LoaderSpec
 from llmexp.model.decoder import Decoder
 from llmexp.model.io import load
-from llmexp.parallel.mesh import device_kind
-from llmexp.rollout.measure import exact_match
+from llmexp.parallel.mesh import Mesh, device_kind
+from llmexp.rollout.measure import greedy_texts, held_prompts, is_right
+from llmexp.rollout.rewards.reward import Reward
 from llmexp.stage.config import Grpo
 from llmexp.stage.context import Context
 from llmexp.stage.training import micro_batch, train
@@ -23,13 +24,14 @@ def run(spec: Grpo, context: Context) -> dict[str, Any]:
     folder, prompts = context.path("model"), context.path("prompts")
     model, model_spec = load(folder)
     tokenizer = Tokenizer.load(folder)
+    reward = spec.reward.build()
     objective = spec.objective.build(temperature=spec.rollout.temperature)
     mesh = spec.parallel.build(device=device_kind(spec.trainer.device.value))
     source = spec.rollout.build(
         model=model,
         tokenizer=tokenizer,
         records=list(read_records(prompts, "train")),
-        reward=spec.reward.build(),
+        reward=reward,
         objective=objective,
         seed=spec.seed,
         global_batch=spec.trainer.global_batch,
@@ -49,23 +51,36 @@ def run(spec: Grpo, context: Context) -> dict[str, Any]:
         tokenizer=folder,
         objective=objective,
         source=source,
-        validate=_validate(spec, tokenizer, list(read_records(prompts, "heldout")), model_spec.max_seq_len),
+        validate=_validate(spec, context, tokenizer, model_spec.max_seq_len, reward, mesh),
         seq_len=spec.rollout.max_new_tokens,
     )
 
 
 def _validate(
-    spec: Grpo, tokenizer: Tokenizer, records: list[dict[str, Any]], context_length: int
+    spec: Grpo, context: Context, tokenizer: Tokenizer, context_length: int, reward: Reward, mesh: Mesh
 ) -> Validate | None:
-    """Share of held-out problems answered right, greedily."""
-    if not records:
+    """Mean reward of the likeliest answers to held-out prompts, and how many are right if known."""
+    held = list(read_records(context.path("prompts"), "heldout"))[: spec.trainer.val_sequences]
+    if not held:
         return None
-    held = records[: spec.trainer.val_sequences]
+    held_prompts(tokenizer, held, context_length)  # one that is too long is told now, not after hours
+    answered = all(record.get("answer") is not None for record in held)
+    mine = held[context.rank :: context.world]
 
     def measure(model: Decoder) -> dict[str, float]:
-        found = exact_match(
-            model, tokenizer, held, max_new_tokens=spec.rollout.max_new_tokens, context_length=context_length
+        """The figures of one policy, over all ranks."""
+        pairs = []
+        if mine:
+            new = spec.rollout.max_new_tokens
+            texts, _ = greedy_texts(model, tokenizer, mine, max_new_tokens=new, context_length=context_length)
+            pairs = list(zip(mine, texts, strict=True))
+        rewards, right = mesh.sum(
+            [
+                sum(reward(record, text) for record, text in pairs),
+                float(sum(is_right(record, text) for record, text in pairs)) if answered else 0.0,
+            ]
         )
-        return {"val/exact_match": found["exact_match"], "val/loss": 1.0 - found["exact_match"]}
+        figures = {"val/reward": rewards / len(held)}
+        return figures | {"val/exact_match": right / len(held)} if answered else figures
 
     return measure

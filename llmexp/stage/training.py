@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from llmexp.data.batch import Batch
 from llmexp.data.config import LoaderSpec
 from llmexp.data.shards import Shards
 from llmexp.data.source import heldout_batches
@@ -18,6 +20,7 @@ from llmexp.model.decoder import Decoder
 from llmexp.model.io import save
 from llmexp.objective.base import Objective
 from llmexp.objective.cross_entropy import CrossEntropy
+from llmexp.parallel.mesh import device_kind
 from llmexp.stage.config import Pretrain, Sft, TrainingStage
 from llmexp.stage.context import Context
 from llmexp.tokenizer.folder import copy_tokenizer
@@ -94,50 +97,70 @@ def _compute(spec: TrainingStage, context: Context, model_spec: ModelSpec, seq_l
 def train_on_shards(
     spec: Pretrain | Sft, context: Context, *, model: Decoder, model_spec: ModelSpec, tokenizer: Path
 ) -> dict[str, Any]:
-    """Train on the tokens of ``context``'s shards that count, with their held-out split beside."""
-    shards, seq_len = context.path("shards"), spec.loader.seq_len
+    """Train on the tokens of ``context``'s shards that count, with their held-out splits beside."""
+    shards, seq_len = list(context.paths("shards").values()), spec.loader.seq_len
     micro = micro_batch(spec, context, model_spec, spec.loader)
+    mesh = spec.parallel.build(device=device_kind(spec.trainer.device.value))
     source = spec.loader.build(
-        shards=Shards(shards, "train"),
+        shards=[Shards(path, "train") for path in shards],
         seed=spec.seed,
         global_batch=spec.trainer.global_batch,
         micro_batch=micro,
         rank=context.rank,
         world=context.world,
     )
-    held = Shards(shards, "heldout")
-    rows = spec.trainer.val_sequences
-    return train(
-        spec,
-        context,
-        model=model,
-        model_spec=model_spec,
-        tokenizer=tokenizer,
-        objective=CrossEntropy(),
-        source=source,
-        validate=heldout_loss(held, seq_len=seq_len, batch=micro, rows=rows) if len(held) else None,
+    held = [split for path in shards if len(split := Shards(path, "heldout"))]
+    held_batches = functools.partial(
+        heldout_batches,
         seq_len=seq_len,
+        batch_size=micro,
+        max_rows=spec.trainer.val_sequences,
+        rank=context.rank,
+        world=context.world,
     )
+    try:
+        return train(
+            spec,
+            context,
+            model=model,
+            model_spec=model_spec,
+            tokenizer=tokenizer,
+            objective=CrossEntropy(),
+            source=source,
+            validate=heldout_loss(held, held_batches, mesh.sum) if held else None,
+            seq_len=seq_len,
+        )
+    finally:
+        source.close()
 
 
 def heldout_loss(
-    shards: Shards, *, seq_len: int, batch: int, rows: int | None
-) -> Callable[[Decoder], dict[str, float]]:
-    """From a model to its held-out loss (nats a counted token), and bits a byte of what those stand for."""
-    objective, header = CrossEntropy(), shards.header
+    splits: Sequence[Shards],
+    batches: Callable[[Shards], Iterator[Batch]],
+    total: Callable[[list[float]], list[float]],
+) -> Validate:
+    """From a model to its held-out loss, and bits a byte of what the counted tokens stand for.
+
+    The loss is in nats a counted token, over all ``splits`` and, with ``total``, over all ranks.
+    """
+    objective = CrossEntropy()
+    counted = sum(split.header.n_counted for split in splits)
+    n_bytes = sum(split.header.n_bytes for split in splits)
 
     @torch.no_grad()
     def measure(model: Decoder) -> dict[str, float]:
-        device = model.head_weight.device
-        total, count = 0.0, 0.0
-        for rows_of in heldout_batches(shards, seq_len=seq_len, batch_size=batch, max_rows=rows):
-            held = rows_of.to(device)
-            total += float(objective(model, held).total)
-            count += float(objective.count(held))
-        loss = total / count if count else math.nan
+        """The figures of one model, in evaluation mode."""
+        nats, count = 0.0, 0.0
+        for split in splits:
+            for batch in batches(split):
+                held = batch.to(model.head_weight.device)
+                nats += float(objective(model, held).total)
+                count += float(objective.count(held))
+        nats, count = total([nats, count])
+        loss = nats / count if count else math.nan
         figures = {"val/loss": loss}
-        if header.n_bytes:
-            figures["val/bits_per_byte"] = loss / math.log(2) * header.n_counted / header.n_bytes
+        if n_bytes:
+            figures["val/bits_per_byte"] = loss / math.log(2) * counted / n_bytes
         return figures
 
     return measure

@@ -105,7 +105,7 @@ class Boundary:
             own = _held_out(run.model, validate)
         figures: dict[str, float] = run.mesh.from_first(own)
         run.tracker.metrics(figures, position.step)
-        loss = figures["val/loss"]
+        loss = figures["val/loss"] if "val/loss" in figures else -figures["val/reward"]
         if not math.isfinite(loss):
             log.warning("step %d: the held-out loss is %s", position.step, loss)
         if math.isfinite(loss) and (position.best_val is None or loss < position.best_val):

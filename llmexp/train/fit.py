@@ -41,7 +41,7 @@ class FitResult:
     final_loss: float | None
     """Training loss of the last step that was not skipped."""
     best_val: float | None
-    """Lowest held-out loss."""
+    """Lowest held-out loss; where rewards are learned from, the highest held-out reward, negated."""
     best_step: int | None
     """The step it was met at; with ``stop_when`` the model has these weights."""
     stopped_early: bool

@@ -30,11 +30,16 @@ class Position:
     """The last good losses, for the running median."""
     last_loss: float | None = None
     best_val: float | None = None
+    """Lowest held-out loss, or the highest reward, negated."""
     best_step: int | None = None
     stale: int = 0
     """Held-out evaluations in a row that brought no new best."""
     stopped: bool = False
     """Whether ``stop_when`` has ended the run."""
+
+    def forget_best(self) -> None:
+        """No held-out figure counts yet: the next one is the best."""
+        self.best_val, self.best_step, self.stale = None, None, 0
 
     @property
     def updates(self) -> int:

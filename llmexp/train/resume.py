@@ -43,6 +43,8 @@ def begin(run: Run, resume: str) -> None:
     checkpoint = read_checkpoint(Path(chosen))
     check_settings(checkpoint, run)
     run.restore(checkpoint)
+    if checkpoint.path.parent != run.checkpoints.folder:
+        run.position.forget_best()  # its weights lie with the other run
     log.info("going on from %s at step %d", checkpoint.path, checkpoint.step)
     run.tracker.event(
         "resume", step=checkpoint.step, path=str(checkpoint.path), run_id=checkpoint.state["run_id"]
@@ -74,11 +76,13 @@ def find_checkpoint(path: Path) -> Checkpoint:
 
 
 def check_settings(checkpoint: Checkpoint, run: Run) -> None:
-    """A run may go on from a checkpoint when its own past would have been the same.
+    """A run may go on from a checkpoint that was made with the same kind of optimizer, batch and schedule.
+
+    Its peak rate, weight decay or seed may be others: those are the reasons to go on elsewhere.
 
     Raises:
         ResumeMistake: the optimizer is of another kind, the global batch has another size, or
-            the learning rates up to here would have been others.
+            the learning rates up to here would have been other shares of their peak.
     """
     made, own = checkpoint.state.get("made_with"), run.made_with()
     if made is None:
@@ -104,7 +108,7 @@ def check_settings(checkpoint: Checkpoint, run: Run) -> None:
 
 
 def first_other_rate(made: dict[str, Any], run: Run, updates: int) -> int | None:
-    """The first of the past ``updates`` whose learning rate differs between the two runs, if one does.
+    """The first past update whose learning rate, as a share of its peak, differs between the two runs.
 
     None as well when seconds end either run: what its rates were is not written down.
     """

@@ -29,7 +29,11 @@ from llmexp.train.state import load_model_tensors, load_optimizer_tensors, model
 log = logging.getLogger(__name__)
 
 Validate = Callable[[Decoder], dict[str, float]]
-"""Held-out figures of the model by journal key, ``val/loss`` among them; called on every rank."""
+"""Held-out figures of the model by journal key; called on every rank.
+
+Among them is ``val/loss``, or ``val/reward`` where rewards are learned from: the best model has the
+lowest loss or the highest reward.
+"""
 
 
 class Source(Protocol):

@@ -11,6 +11,7 @@ from llmexp.config.mistakes import CompositionError
 from llmexp.data.shards import ShardWriter
 from llmexp.model.config import ModelSpec
 from llmexp.model.folder import write_spec
+from llmexp.stage.graph import labels
 from llmexp.store.store import Store
 from llmexp.tokenizer.bpe import make_bytes
 
@@ -204,3 +205,25 @@ def test_a_folder_that_holds_no_model_is_told(compose):
     (found,) = mistakes(compose, "stage=export", "inputs.model=empty")
     assert found[0] == "export.inputs.model"
     assert "no model.json and no config.json" in found[1]
+
+
+@pytest.mark.parametrize(
+    "references, expected",
+    [
+        (["a/sft", "b/sft", "c/sft"], ["sft", "sft-2", "sft-3"]),
+        (["a/sft", "sft-2", "b/sft"], ["sft", "sft-2", "sft-3"]),
+        (["last"], ["last"]),
+        (["/"], ["/"]),
+    ],
+)
+def test_no_given_input_takes_the_name_of_another(references, expected):
+    assert labels(references) == expected
+
+
+@pytest.mark.parametrize("weights", ["[1]", "[1,2,3]"])
+def test_a_mixture_has_a_weight_for_each_input_of_shards(compose, weights):
+    lines = ["stage=sft", "inputs.model=X", "inputs.shards='Y,Y'"]
+    compose(*lines, "loader.mixture=[1,2]")
+    assert [path for path, _ in mistakes(compose, *lines, f"loader.mixture={weights}")] == [
+        "sft.loader.mixture"
+    ]

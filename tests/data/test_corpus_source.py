@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llmexp.data.batch import Batch, concatenate
+from llmexp.data.batch import Batch
 from llmexp.data.config import LoaderSpec
 from llmexp.data.shards import Shards, ShardWriter
 from llmexp.data.source import CorpusSource
@@ -124,6 +124,20 @@ def test_reading_ahead_leaves_nothing_to_wait_for(shards: Shards) -> None:
     source.step(1)
     assert source.waited < 0.05
     source.close()
+
+
+def concatenate(batches: list[Batch]) -> Batch:
+    """One batch of the rows of several batches of one source, of equal length and equal extras."""
+    return Batch(
+        ids=torch.cat([batch.ids for batch in batches]),
+        targets=torch.cat([batch.targets for batch in batches]),
+        mask=torch.cat([batch.mask for batch in batches]),
+        positions=torch.cat([batch.positions for batch in batches]),
+        doc_ids=torch.cat([batch.doc_ids for batch in batches]),
+        extras={name: torch.cat([batch.extras[name] for batch in batches]) for name in batches[0].extras},
+        sample_ids=[i for batch in batches for i in batch.sample_ids],
+        name_documents=batches[0].name_documents,
+    )
 
 
 def test_micro_batches_cut_from_a_batch_are_the_batch(shards: Shards) -> None:

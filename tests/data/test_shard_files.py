@@ -93,3 +93,9 @@ def test_masks_are_for_chats_alone(tmp_path: Path, chat: bool) -> None:
 
 def test_an_empty_split_can_be_opened(tmp_path: Path) -> None:
     assert len(_write(tmp_path, [])) == 0
+
+
+def test_the_first_token_of_a_document_is_no_target(tmp_path: Path) -> None:
+    with ShardWriter(tmp_path / "train", vocab_size=100, tokenizer="t", chat=False) as writer:
+        writer.write_many(range(9), lengths=[4, 0, 1, 4], names=list("abcd"), n_bytes=9, mask=None)
+    assert writer.header.n_counted == 3 + 0 + 0 + 3

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from pathlib import Path
 
 import pytest
-from commands import CHECKOUT, SMALL, built, must, runs, would_run
+from commands import CHECKOUT, SMALL, artifacts, built, must, run, runs, would_run, write_notes
 
 STAGES = ["collect", "curate", "bpe", "tokens", "pretrain"]
 
@@ -91,3 +92,30 @@ def test_a_team_store_is_read_and_not_written(done_once, tmp_path):
     must(tmp_path, *words, "optimizer.lr=2e-2", f"paths.store=[outputs/store,{team}]")
     assert built(runs(tmp_path)[-1]) == ["pretrain"]
     assert sorted(Path(team).rglob("manifest.json")) == before
+
+
+def test_a_damaged_input_is_named_before_anything_is_learned_from_it(again):
+    (shards,) = artifacts(again, "shards")
+    tokens = shards / "train" / "00000.tokens"
+    content = bytearray(tokens.read_bytes())
+    content[len(content) // 2] ^= 1
+    tokens.chmod(0o644)
+    tokens.write_bytes(content)
+    done = run(again, *SMALL, "optimizer.lr=1e-2")
+    assert done.returncode == 1
+    assert "train/00000.tokens" in done.stderr
+    assert "SHA-256" in done.stderr
+
+
+def test_several_inputs_of_shards_are_mixed_by_weight(again):
+    write_notes(again / "more", 40)
+    (tokenizer,), (first,) = artifacts(again, "tokenizer"), artifacts(again, "shards")
+    given = f"inputs.tokenizer={tokenizer.name}"
+    more = ["data=text_files", "data.path=more", "data.heldout=0.2", "tracking=none"]
+    must(again, "stage=tokenize", *more, given)
+    (second,) = set(artifacts(again, "shards")) - {first}
+    both = [f"inputs.shards='{first.name},{second.name}'", "loader.mixture=[3,1]"]
+    must(again, "stage=pretrain", *SMALL[4:], given, *both)
+    assert built(runs(again)[-1]) == ["pretrain"]
+    made = [json.loads((path / "manifest.json").read_text()) for path in artifacts(again, "model")]
+    assert [first.name, second.name] in [manifest["inputs"]["shards"] for manifest in made]

@@ -46,6 +46,13 @@ def test_two_processes_lose_what_one_loses(both):
     assert two == pytest.approx(one, abs=1e-5)
 
 
+def test_two_processes_share_the_held_out_text_and_measure_what_one_measures(both):
+    one, two = (read_metrics(runs(folder)[0] / "pretrain") for folder in both)
+    for name in ("val/loss", "val/bits_per_byte"):
+        assert one[name].values
+        assert two[name].values == pytest.approx(one[name].values, abs=1e-5)
+
+
 def test_two_ranks_are_one_run_folder_and_one_mlflow_run(both):
     (folder,) = runs(both[1])
     assert len(list((both[1] / "outputs").glob("runs/*/*"))) == 1

@@ -13,7 +13,7 @@ import tiny_training as tiny
 from llmexp.track.journal import read_records
 from llmexp.track.progress import Interrupted
 from llmexp.train.checkpoint import read_checkpoint
-from llmexp.train.config import AdamWSpec, ConstantSpec, CosineSpec, MuonSpec, WSDSpec
+from llmexp.train.config import AdamWSpec, ConstantSpec, CosineSpec, MuonSpec, StopWhen, WSDSpec
 from llmexp.train.errors import BrokenCheckpoint, ResumeMistake
 
 PROGRAM = Path(__file__).parent / "kill_and_resume.py"
@@ -175,3 +175,27 @@ def test_a_checkpoint_tells_the_samples_consumed_and_the_step(tmp_path):
     tiny.train(tmp_path)
     position = read_checkpoint(tmp_path / "checkpoints" / "step-00000008").state["position"]
     assert (position["step"], position["samples"], position["tokens"]) == (8, 32, 32 * tiny.SEQ)
+
+
+def test_the_best_of_another_run_is_forgotten_since_its_weights_lie_there(tmp_path):
+    settings = {
+        "keep_checkpoints": 9,
+        "checkpoint_every": 4,
+        "val_every": 2,
+        "stop_when": StopWhen.val_loss_rises,
+        "patience": 99,
+    }
+    held_out = iter([1.0, 0.5, 2.0, 2.0])
+    first = tiny.train(
+        tmp_path / "a",
+        trainer=tiny.trainer(max_steps=8, **settings),
+        validate=lambda _model: {"val/loss": next(held_out)},
+    )
+    assert (first.best_val, first.best_step) == (0.5, 4)
+    at = str(tmp_path / "a" / "checkpoints" / "step-00000008")
+    second = tiny.train(
+        tmp_path / "b",
+        trainer=tiny.trainer(max_steps=12, resume=at, **settings),
+        validate=lambda _model: {"val/loss": 1.5},
+    )
+    assert (second.best_val, second.best_step) == (1.5, 10)
