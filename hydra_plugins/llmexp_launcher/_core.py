@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,11 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from llmexp.config.lines import quoted
 from llmexp.config.mistakes import CompositionError
 from llmexp.config.spec import Mistake
+from llmexp.launch.signals import stop_on_signals
+from llmexp.track.progress import Interrupted
+
+POLL = 0.1
+"""Seconds between two looks at a job."""
 
 
 class JobFailed(Exception):
@@ -39,12 +45,17 @@ def launch(launcher: Any, job_overrides: Sequence[Sequence[str]], initial_job_id
     jobs = _composed(launcher, job_overrides, initial_job_idx)
     limit = launcher.config.sweep.max_failed
     returns: list[JobReturn] = []
-    for config, overrides in jobs:
-        failed = sum(r.status == JobStatus.FAILED for r in returns)
-        if limit is not None and failed >= limit:
-            sys.stderr.write(f"sweep stopped: {failed} jobs failed (sweep.max_failed={limit})\n")
-            break
-        returns.append(_run(launcher, config, list(overrides)))
+    with stop_on_signals(lambda text: print(text, file=sys.stderr)) as should_stop:
+        for config, overrides in jobs:
+            failed = sum(r.status == JobStatus.FAILED for r in returns)
+            if limit is not None and failed >= limit:
+                sys.stderr.write(f"sweep stopped: {failed} jobs failed (sweep.max_failed={limit})\n")
+                break
+            returns.append(_run(launcher, config, list(overrides), should_stop))
+            if should_stop():
+                _table(returns)
+                left = len(jobs) - len(returns)
+                raise Interrupted(f"job {len(returns) - 1} stopped, {left} jobs were not begun")
     _table(returns)
     return returns
 
@@ -72,7 +83,9 @@ def _composed(
     return jobs
 
 
-def _run(launcher: Any, config: DictConfig, overrides: list[str]) -> JobReturn:
+def _run(
+    launcher: Any, config: DictConfig, overrides: list[str], should_stop: Callable[[], bool]
+) -> JobReturn:
     sweep_dir = Path(str(launcher.config.hydra.sweep.dir))
     folder = sweep_dir / str(config.hydra.sweep.subdir)
     folder.mkdir(parents=True, exist_ok=True)
@@ -99,7 +112,7 @@ def _run(launcher: Any, config: DictConfig, overrides: list[str]) -> JobReturn:
             env=os.environ | {"PYTHONUNBUFFERED": "1"},
         )
         try:
-            code = process.wait()
+            code = _ended(process, should_stop)
         except BaseException:
             process.terminate()
             process.wait()
@@ -113,6 +126,17 @@ def _run(launcher: Any, config: DictConfig, overrides: list[str]) -> JobReturn:
     result.status = JobStatus.COMPLETED if code == 0 else JobStatus.FAILED
     result.return_value = code if code == 0 else JobFailed(f"exit code {code}; see {folder / 'job.log'}")
     return result
+
+
+def _ended(process: subprocess.Popen[bytes], should_stop: Callable[[], bool]) -> int:
+    """The exit code of a job; one that is asked to stop saves its work first."""
+    told = False
+    while (code := process.poll()) is None:
+        if should_stop() and not told:
+            process.terminate()
+            told = True
+        time.sleep(POLL)
+    return code
 
 
 def _table(returns: list[JobReturn]) -> None:

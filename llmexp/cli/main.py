@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import sys
+import traceback
 
 VERBS = {
     "run": "compose and run a pipeline (the default verb)",
@@ -24,6 +26,9 @@ VERBS = {
     "doctor": "what this machine has, and what is wrong with it",
 }
 """Every verb and its one line; each lives in the module of its name beside this one."""
+
+WORKING = ("run", "prove")
+"""Verbs that do more than print: a broken pipe there is a failure."""
 
 HELP = """llmexp: the whole life of a language model from one declarative configuration.
 
@@ -56,26 +61,27 @@ def main(argv: list[str] | None = None) -> int:
 
         sys.stdout.write(f"llmexp {version('llmexp')}\n")
         return 0
-    traceback = "--traceback" in args
+    whole_trace = "--traceback" in args
     args = [arg for arg in args if arg != "--traceback"]
     try:
         return int(importlib.import_module(f"llmexp.cli.{verb}").main(args))
-    except BrokenPipeError:
-        # The reader of a pipe (head, less) is gone; that is its right.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 0 if end.code is None else 2
     except BaseException as error:
-        if traceback:
-            raise
-        return _told(error)
+        if isinstance(error, BrokenPipeError) and verb not in WORKING:
+            # The reader of what was printed (head, less) is gone; that is its right.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
+        return _told(error, whole=whole_trace)
 
 
-def _told(error: BaseException) -> int:
-    """Word an error for the person and give the exit code."""
+def _told(error: BaseException, *, whole: bool) -> int:
+    """Word an error for the person, with its ``whole`` trace on request, and give the exit code."""
     from llmexp.cli.errors import code_and_text
 
     code, text = code_and_text(error)
-    sys.stderr.write(text.rstrip() + "\n")
+    with contextlib.suppress(BrokenPipeError):
+        if whole:
+            sys.stderr.write("".join(traceback.format_exception(error)))
+        sys.stderr.write(text.rstrip() + "\n")
     return code

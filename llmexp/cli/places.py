@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from llmexp.config.mistakes import UserError, nearest
-from llmexp.stage.runs import PIPELINE, PipelineRecord, find_run
+from llmexp.stage.runs import PIPELINE, PipelineRecord, find_run, name_of
 from llmexp.store.config import PathsSpec
 from llmexp.store.store import Store
 
-RUNS, SWEEPS = "runs", "sweeps"
+RUNS = "runs"
 
 
 @dataclass(frozen=True)
@@ -73,19 +73,9 @@ def places_of(given: argparse.Namespace) -> Places:
     return Places(outputs, Store(roots))
 
 
-def all_runs(places: Places) -> list[Path]:
-    """Every pipeline's run folder, those of sweeps included, oldest first."""
-    found = [*places.runs.glob(f"*/*/{PIPELINE}"), *(places.outputs / SWEEPS).glob(f"*/*/*/{PIPELINE}")]
-    return sorted((path.parent for path in found), key=lambda folder: PipelineRecord.read(folder).created)
-
-
 def run_name(run_dir: Path, places: Places) -> str:
-    """What a person types to mean a run: its folder without the part that all share."""
-    folder = run_dir.absolute()
-    for base in (places.runs.absolute(), places.outputs.absolute()):
-        if folder.is_relative_to(base):
-            return folder.relative_to(base).as_posix()
-    return str(run_dir)
+    """What a person types to mean a run."""
+    return name_of(run_dir, places.runs)
 
 
 def the_run(reference: str, places: Places) -> Path:

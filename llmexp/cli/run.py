@@ -95,7 +95,8 @@ def _show(given: argparse.Namespace) -> int:
     node: Any = tree
     if given.package not in (None, "_global_"):
         # The part of a stage may be named as in overrides, with the stage's name in front.
-        node = OmegaConf.select(tree, given.package) or OmegaConf.select(tree, f"stages.{given.package}")
+        node = OmegaConf.select(tree, given.package)
+        node = OmegaConf.select(tree, f"stages.{given.package}") if node is None else node
     if node is None:
         parts = ", ".join(map(str, [*tree, *tree.get("stages", ())]))
         raise UserError(f"--package {given.package}: there is no such part. Parts: {parts}")

@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from llmexp.cli.places import all_runs, places_of, run_name, verb_parser
+from llmexp.cli.places import places_of, run_name, verb_parser
 from llmexp.cli.terminal import console, print_json, row, table
 from llmexp.launch.status import RunState, StageState, run_state
+from llmexp.stage.runs import pipeline_runs
 from llmexp.track.progress import clock, short
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def main(args: list[str]) -> int:
     made.add_argument("--all", action="store_true", help=f"all runs, not only the last {SHOWN}")
     given = made.parse_args(args)
     places = places_of(given)
-    runs = all_runs(places)
+    runs = pipeline_runs(places.runs)
     chosen = runs if given.all else runs[-SHOWN:]
     states = [run_state(run_dir, run_name(run_dir, places)) for run_dir in chosen]
     if given.json:

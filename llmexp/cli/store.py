@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from llmexp.cli.keep import fingerprints_of_runs
-from llmexp.cli.places import Places, add_places, all_runs, places_of, run_name, the_run
+from llmexp.cli.places import Places, add_places, places_of, run_name, the_run
 from llmexp.cli.terminal import console, print_json, row, size, table
 from llmexp.config.mistakes import UserError
-from llmexp.stage.runs import PipelineRecord
+from llmexp.stage.runs import PipelineRecord, pipeline_runs
 from llmexp.store.artifact import Artifact
 from llmexp.store.errors import Damaged
 
@@ -193,7 +193,7 @@ def _rebuild(damage: Damaged, places: Places) -> tuple[str, str]:
 
 def _command(fingerprint: str, places: Places) -> str:
     """The newest command whose pipeline has this artifact."""
-    for run_dir in reversed(all_runs(places)):
+    for run_dir in reversed(pipeline_runs(places.runs)):
         record = PipelineRecord.read(run_dir)
         if any(link.fingerprint == fingerprint for link in record.stages.values()) and record.command:
             return record.command
@@ -203,7 +203,7 @@ def _command(fingerprint: str, places: Places) -> str:
 def _prune(given: argparse.Namespace, places: Places) -> int:
     from llmexp.store.prune import prune
 
-    runs = [*all_runs(places), *(the_run(reference, places) for reference in given.keep)]
+    runs = [*pipeline_runs(places.runs), *(the_run(reference, places) for reference in given.keep)]
     keep = fingerprints_of_runs(runs, places)
     plan = prune(places.store, keep, dry_run=True)
     if not given.json:
@@ -213,7 +213,7 @@ def _prune(given: argparse.Namespace, places: Places) -> int:
     if not given.yes and not _agreed(len(plan.removed)):
         return 0
     # Asking takes time, in which a run may have begun or published.
-    done = prune(places.store, fingerprints_of_runs([*all_runs(places), *runs], places))
+    done = prune(places.store, fingerprints_of_runs([*pipeline_runs(places.runs), *runs], places))
     return _told(given, done.removed, done.bytes, removed=True)
 
 

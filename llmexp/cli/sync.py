@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from llmexp.cli.places import Places, all_runs, places_of, run_and_stage, run_name, verb_parser
+from llmexp.cli.places import Places, places_of, run_and_stage, run_name, verb_parser
 from llmexp.cli.terminal import console, print_json, row, table
 from llmexp.config.mistakes import UserError
 from llmexp.config.spec import settings
-from llmexp.stage.runs import PipelineRecord
+from llmexp.stage.runs import PipelineRecord, pipeline_runs
 from llmexp.track.config import DeliveredSpec
 from llmexp.track.runs import RUN_FILE, Run, read_run
 
@@ -60,7 +60,7 @@ def _kept(references: list[str], places: Places) -> list[Kept]:
     """
     found: dict[Path, Kept] = {}
     for run_dir, stage in [run_and_stage(r, places) for r in references] or [
-        (run, None) for run in all_runs(places)
+        (run, None) for run in pipeline_runs(places.runs)
     ]:
         folders = [folder for folder in _folders(run_dir, stage) if (folder / RUN_FILE).is_file()]
         tracked = [Kept(folder, run) for folder in folders if (run := read_run(folder)).tracking]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import importlib.util
 import math
+import re
 import typing
 from collections.abc import Iterator
 from enum import Enum
@@ -17,6 +18,9 @@ from omegaconf.errors import OmegaConfBaseException
 from llmexp.config.mistakes import choices, nearest
 from llmexp.config.spec import Mistake, Spec, settings
 from llmexp.config.typed import describe, field_types, leaves, source_of, written
+
+CREDENTIALS = re.compile(r"\w+://([^/\s]+)@")
+"""The user and password of an address: all before the last @ of its host's part."""
 
 
 class Materialise:
@@ -150,15 +154,29 @@ def _example(kind: Any) -> str:
 
 
 def secret_values(cfg: DictConfig) -> frozenset[str]:
-    """What the environment put into the composition: masked in all that is tracked or printed."""
-    found = set()
+    """What must be masked in all that is tracked or printed.
+
+    That is what the environment put into the composition, and the user and password of every address.
+    """
+    found: set[str] = set()
     for holder, key, _ in leaves(cfg):
         raw = written(holder, key)
-        if isinstance(raw, str) and "${oc.env:" in raw:
+        if not isinstance(raw, str):
+            continue
+        found |= {part for part in credentials(raw) if "${" not in part}
+        if "${oc.env:" in raw:
             try:
                 value = holder[key]
             except OmegaConfBaseException:
                 continue
             if value not in (None, ""):
-                found.add(str(value))
+                found |= {str(value), *credentials(str(value))}
     return frozenset(found)
+
+
+def credentials(text: str) -> set[str]:
+    """What stands before the @ of an address in ``text``: ``user:password`` whole, and the password alone."""
+    found: set[str] = set()
+    for match in CREDENTIALS.finditer(text):
+        found |= {match[1], match[1].partition(":")[2]}
+    return found - {""}

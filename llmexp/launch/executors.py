@@ -37,6 +37,9 @@ GRACE = 60.0
 class RankFailed(Exception):
     """A rank ended before its stage did."""
 
+    exit_code: int | None = None
+    """The rank's own, which becomes the command's when it says that a person made a mistake."""
+
 
 def executor(launcher: LauncherSpec) -> Execute:
     """The function that executes stages under a launcher."""
@@ -138,7 +141,9 @@ def _watch(
     time.sleep(SETTLE)
     text = f"rank {failed} {_ending(code, failed, folder)}"
     progress.line(f"  {text}")
-    raise RankFailed(text)
+    error = RankFailed(text)
+    error.exit_code = code
+    raise error
 
 
 def _first_failed(ranks: list[subprocess.Popen[bytes]]) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from pathlib import Path
 
@@ -88,9 +89,11 @@ def _say(composition: Composition, run_dir: Path, data: ReportData, page: Path) 
 
     outputs, tracked = Path(composition.root.paths.outputs), composition.root.tracking
     uri = tracked.address(outputs).get("uri") if type(tracked).__name__ == "MlflowSpec" else None
-    print_summary(
-        data,
-        Console(),
-        report=page,
-        next_commands=reporting.next_commands(run_dir, outputs, uri),
-    )
+    # The work is done and reported: a reader that left (`| head`), for which rich exits, is no failure of it.
+    with contextlib.suppress(BrokenPipeError, SystemExit):
+        print_summary(
+            data,
+            Console(),
+            report=page,
+            next_commands=reporting.next_commands(run_dir, outputs, uri),
+        )

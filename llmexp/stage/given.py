@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from llmexp.config.mistakes import UserError
 from llmexp.stage.config import Need
-from llmexp.stage.runs import artifacts_of, find_run
-from llmexp.store.artifact import Artifact
+from llmexp.stage.runs import PIPELINE, artifacts_of, find_run
+from llmexp.store.artifact import MANIFEST, Artifact
 from llmexp.store.errors import NoArtifact, StoreError
 from llmexp.store.store import Store
+
+FINGERPRINT_START = re.compile(r"[0-9a-f]{1,32}")
 
 
 class WrongInput(UserError):
@@ -21,20 +24,23 @@ class WrongInput(UserError):
 
 
 def find_given(reference: str, need: Need, store: Store, runs: Path) -> Artifact | Path:
-    """The artifact, the newest fitting one of a run, or the folder of a model or tokenizer.
+    """The folder of a model or tokenizer, the artifact, or the newest fitting one of a run, in this order.
 
     Raises:
         WrongInput: there is no such thing, or it is of another kind.
     """
-    found = _of_run(reference, need, store, runs)
-    if found is not None:
-        return found
+    folder = Path(reference).expanduser()
+    if need.kind in ("model", "tokenizer") and _from_elsewhere(folder):
+        return folder.resolve()
+    made = None if FINGERPRINT_START.fullmatch(reference) else _of_run(reference, need, store, runs)
+    if made is not None:
+        return made
     try:
         artifact = store.resolve(reference)
     except NoArtifact:
-        folder = Path(reference).expanduser()
-        if folder.is_dir() and need.kind in ("model", "tokenizer"):
-            return folder.resolve()
+        made = _of_run(reference, need, store, runs)  # runs have short hexadecimal names too
+        if made is not None:
+            return made
         raise WrongInput(
             f"'{reference}' is no run, no artifact of {', '.join(map(str, store.roots))}, and no folder of "
             "a model or tokenizer",
@@ -48,6 +54,12 @@ def find_given(reference: str, need: Need, store: Store, runs: Path) -> Artifact
             f"see `llmexp store list {need.kind}`",
         )
     return artifact
+
+
+def _from_elsewhere(folder: Path) -> bool:
+    """Whether ``folder`` is there, and neither an artifact nor the folder of a run or of its stage."""
+    ours = (MANIFEST, PIPELINE, "run.json")
+    return folder.is_dir() and not any((folder / name).is_file() for name in ours)
 
 
 def references(given: str, need: Need) -> list[str]:

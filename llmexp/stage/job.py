@@ -12,6 +12,7 @@ from llmexp.config.spec import as_data, target
 from llmexp.stage.config import RootSpec, StageSpec
 from llmexp.stage.context import Context, External, Input
 from llmexp.track import tracker as tracking
+from llmexp.track.masking import mask_of
 from llmexp.track.progress import Progress
 from llmexp.track.tracker import Tracker
 
@@ -78,6 +79,7 @@ def run_job(
         except BaseException as error:
             tracker.event("error", error=type(error).__name__, message=str(error))
             if isinstance(error, Exception):
-                (job.run_dir / "error.txt").write_text("".join(traceback.format_exception(error)))
+                trace = "".join(traceback.format_exception(error))
+                (job.run_dir / "error.txt").write_text(mask_of(job.secrets)(trace))
             raise
     return summary

@@ -38,11 +38,12 @@ def new_record(composition: Composition, command: str, run_dir: Path) -> Pipelin
         )
         for node in composition.nodes.values()
     }
+    mask = mask_of(composition.secrets)
     return PipelineRecord(
         title=composition.title,
-        command=command,
+        command=mask(command),
         created=time.time(),
-        overrides=composition.overrides,
+        overrides=masked(composition.overrides, mask),
         stages=stages,
     )
 
@@ -149,7 +150,8 @@ class Runner:
             )
             artifact = build.publish(summary)
         except BaseException as error:
-            link.status, link.error = _status(error), f"{type(error).__name__}: {error}"
+            link.status = _status(error)
+            link.error = mask_of(self.composition.secrets)(f"{type(error).__name__}: {error}")
             raise
         finally:
             link.seconds = time.monotonic() - start

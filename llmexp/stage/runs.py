@@ -18,6 +18,8 @@ from llmexp.store.store import Store
 from llmexp.track.runs import read_run, write_json
 
 PIPELINE = "pipeline.json"
+SWEEPS = "sweeps"
+"""Folder of the sweeps' jobs, beside that of the runs."""
 
 
 @dataclass(kw_only=True)
@@ -119,9 +121,18 @@ class Unfinished:
 
 
 def pipeline_runs(runs: Path) -> list[Path]:
-    """All pipeline run folders, oldest first."""
-    found = [path.parent for path in runs.glob(f"*/*/{PIPELINE}")]
-    return sorted(found, key=lambda path: PipelineRecord.read(path).created)
+    """All pipeline run folders, those of sweeps' jobs included, oldest first."""
+    found = [*runs.glob(f"*/*/{PIPELINE}"), *(runs.parent / SWEEPS).glob(f"*/*/*/{PIPELINE}")]
+    return sorted((path.parent for path in found), key=lambda path: PipelineRecord.read(path).created)
+
+
+def name_of(run_dir: Path, runs: Path) -> str:
+    """What a person types to mean a run: its folder without the part that all share."""
+    folder = run_dir.absolute()
+    for base in (runs.absolute(), runs.parent.absolute()):
+        if folder.is_relative_to(base):
+            return folder.relative_to(base).as_posix()
+    return str(run_dir)
 
 
 def find_run(reference: str, runs: Path) -> Path:
@@ -138,10 +149,10 @@ def find_run(reference: str, runs: Path) -> Path:
     known = pipeline_runs(runs)
     if reference == "last" and known:
         return known[-1]
-    matches = [path for path in known if reference in path.relative_to(runs).as_posix()]
+    matches = [path for path in known if reference in name_of(path, runs)]
     if len(matches) == 1:
         return matches[0]
-    names = ", ".join(path.relative_to(runs).as_posix() for path in (matches or known)[-5:]) or "none yet"
+    names = ", ".join(name_of(path, runs) for path in (matches or known)[-5:]) or "none yet"
     problem = "several runs match" if matches else f"there is no run in {runs} that matches"
     raise UserError(f"{problem} '{reference}'. Runs: {names}. See `llmexp status`.")
 

@@ -8,10 +8,10 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from llmexp.store.artifact import Artifact, bytes_below
+from llmexp.store.artifact import MANIFEST, Artifact, bytes_below
 from llmexp.store.build import remove_folder
 from llmexp.store.errors import Damaged
-from llmexp.store.store import Store
+from llmexp.store.store import FINGERPRINT, Store
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,10 @@ def prune(store: Store, keep: Collection[str], *, dry_run: bool = False) -> Prun
     result = Pruned()
     for kind in store.kinds():
         folder = store.root / kind
-        names = sorted(os.listdir(folder)) if folder.is_dir() else []
-        for fingerprint in sorted({name.lstrip(".").partition(".")[0] for name in names}):
+        names = os.listdir(folder) if folder.is_dir() else []
+        starts = {name.lstrip(".").partition(".")[0] for name in names}
+        # Whatever else lies here is not ours: the root may be a folder of other things, given by mistake.
+        for fingerprint in sorted(start for start in starts if FINGERPRINT.fullmatch(start)):
             _prune_one(store, kind, fingerprint, needed, result, dry_run)
     discarded = store.root / ".discarded"
     for path in sorted(discarded.iterdir()) if discarded.is_dir() else ():
@@ -101,7 +103,7 @@ def _prune_one(
 ) -> None:
     """Remove one artifact, and what killed builders left of it, while nobody else may build it."""
     folder = store.root / kind / fingerprint
-    artifact = folder.is_dir() and fingerprint not in needed
+    artifact = (folder / MANIFEST).is_file() and fingerprint not in needed
     leftovers = store.leftovers(kind, fingerprint)
     if not artifact and not leftovers:
         return

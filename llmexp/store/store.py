@@ -24,7 +24,7 @@ from llmexp.store.errors import Ambiguous, Damaged, LeaseLost, NoArtifact, Store
 from llmexp.store.fingerprint import FINGERPRINT_LENGTH, ContentHasher, code_version
 from llmexp.store.lease import LEASE_SECONDS, BuildLease, fsync_path
 
-_FINGERPRINT = re.compile(rf"[0-9a-f]{{{FINGERPRINT_LENGTH}}}")
+FINGERPRINT = re.compile(rf"[0-9a-f]{{{FINGERPRINT_LENGTH}}}")
 _PREFIX = re.compile(rf"[0-9a-f]{{1,{FINGERPRINT_LENGTH}}}")
 _KIND = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
@@ -51,7 +51,7 @@ class Store:
             Ambiguous: several fingerprints start so.
             Damaged: it is there, but its manifest is broken.
         """
-        if _FINGERPRINT.fullmatch(fingerprint):
+        if FINGERPRINT.fullmatch(fingerprint):
             folder = next(self._folders(kind, fingerprint), None)
         else:
             folder = self._unique(fingerprint, [kind])
@@ -132,7 +132,7 @@ class Store:
             LeaseLost: another process took the build over.
             StoreFull: there was no room for it.
         """
-        if not _KIND.fullmatch(kind) or not _FINGERPRINT.fullmatch(fingerprint):
+        if not _KIND.fullmatch(kind) or not FINGERPRINT.fullmatch(fingerprint):
             raise ValueError(
                 f"{kind}/{fingerprint}: not a kind and a fingerprint of {FINGERPRINT_LENGTH} hex characters"
             )
@@ -266,7 +266,7 @@ class Store:
 
     def _names(self, kind: str) -> builtins.list[str]:
         names = {n for root in self.roots if (root / kind).is_dir() for n in os.listdir(root / kind)}
-        return sorted(name for name in names if _FINGERPRINT.fullmatch(name))
+        return sorted(name for name in names if FINGERPRINT.fullmatch(name))
 
     def _unique(self, prefix: str, kinds: Sequence[str]) -> Path | None:
         if not _PREFIX.fullmatch(prefix):

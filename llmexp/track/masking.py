@@ -40,4 +40,4 @@ def masked(value: Any, mask: Mask) -> Any:
 
 def without_credentials(text: str) -> str:
     """A text with the user and password of every URL in it replaced."""
-    return re.sub(r"(\w+://)[^/\s@]+@", rf"\1{HIDDEN}@", text)
+    return re.sub(r"(\w+://)[^/\s]+@", rf"\1{HIDDEN}@", text)

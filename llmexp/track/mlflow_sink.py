@@ -165,7 +165,7 @@ class MlflowSink:
         tags |= {
             "mlflow.source.name": "llmexp",
             "mlflow.source.type": "LOCAL",
-            "mlflow.user": getpass.getuser(),
+            "mlflow.user": _user(),
         }
         if parent:
             tags["mlflow.parentRunId"] = parent["run_id"]
@@ -275,3 +275,11 @@ def _calling(call: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
         raise (Unreachable if retry else Refused)(str(error)) from error
     except (requests.RequestException, SQLAlchemyError, OSError) as error:
         raise Unreachable(str(error)) from error
+
+
+def _user() -> str:
+    """Who runs this; in a container the number of a user that has no name there."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 import time
@@ -139,8 +140,8 @@ class Plain:
             self._show(task, f"in {clock(time.monotonic() - task.started)}")
 
     def line(self, text: str) -> None:
-        """The line."""
-        with self._lock:
+        """The line. Who reads it may leave (``| head``): the work goes on."""
+        with self._lock, contextlib.suppress(BrokenPipeError):
             self._stream.write(text + "\n")
             self._stream.flush()
 

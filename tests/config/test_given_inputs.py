@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -11,6 +12,8 @@ from llmexp.config.mistakes import CompositionError
 from llmexp.data.shards import ShardWriter
 from llmexp.model.config import ModelSpec
 from llmexp.model.folder import write_spec
+from llmexp.stage.config import Need
+from llmexp.stage.given import find_given
 from llmexp.stage.graph import labels
 from llmexp.store.store import Store
 from llmexp.tokenizer.bpe import make_bytes
@@ -227,3 +230,16 @@ def test_a_mixture_has_a_weight_for_each_input_of_shards(compose, weights):
     assert [path for path, _ in mistakes(compose, *lines, f"loader.mixture={weights}")] == [
         "sft.loader.mixture"
     ]
+
+
+def test_a_folder_that_is_there_is_meant_before_a_run_whose_name_is_like_it():
+    """A run ``…-X-…`` made a model; the folder X lies in the current folder."""
+    run = Path("outputs/runs/2026-01-31/12-00-00-X-abc123")
+    run.mkdir(parents=True)
+    artifact("model", "made")
+    made = Path("made").resolve()
+    link = {"stage": "pretrain", "kind": "model", "fingerprint": made.name, "path": str(made), "needs": {}}
+    record = {"title": "X", "command": "", "created": 1.0, "overrides": [], "status": "done"}
+    (run / "pipeline.json").write_text(json.dumps({**record, "stages": {"pretrain": link}}))
+    store, runs = Store([Path("outputs/store")]), Path("outputs/runs")
+    assert find_given("X", Need("model"), store, runs) == Path("X").resolve()

@@ -96,3 +96,31 @@ def test_a_value_of_the_environment_is_kept_nowhere(llmexp, notes, monkeypatch):
     assert "${oc.env:LLMEXP_SECRET}" in (folder / ".hydra" / "config.yaml").read_text()
     files = [file for file in Path("outputs").rglob("*") if file.is_file()]
     assert [str(file) for file in files if SECRET.encode() in file.read_bytes()] == []
+
+
+def test_no_secret_is_written_when_a_stage_fails(llmexp, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LLMEXP_SECRET", "s3cr3t-folder")
+    (tmp_path / "s3cr3t-folder").mkdir()
+    (tmp_path / "s3cr3t-folder" / "broken.jsonl").write_text("this is no JSON\n" * 9)
+    lines = ["stage=collect", "data=jsonl", "data.path=${oc.env:LLMEXP_SECRET}", "tracking=jsonl"]
+    assert llmexp(*lines).code == 1
+    assert llmexp("report", "last").code == 0
+    files = [path for path in (tmp_path / "outputs").rglob("*") if path.is_file()]
+    assert any(path.name == "error.txt" for path in files)
+    assert [path for path in files if b"s3cr3t-folder" in path.read_bytes()] == []
+
+
+def test_no_password_of_an_address_is_written(llmexp, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", ["llmexp", "tracking.uri=http://me:hunter2@127.0.0.1:9"])
+    (tmp_path / "notes").mkdir()
+    for number in range(9):
+        (tmp_path / "notes" / f"{number}.txt").write_text(f"a note, number {number}")
+    lines = ["stage=collect", "data=text_files", "data.path=notes", "data.heldout=0.3", "tracking=mlflow"]
+    lines += ["tracking.uri=http://me:hunter2@127.0.0.1:9", "tracking.close_wait=0", "tracking.linger=0"]
+    assert llmexp(*lines).code == 0
+    files = [path for path in (tmp_path / "outputs").rglob("*") if path.is_file()]
+    leaking = [path for path in files if b"hunter2" in path.read_bytes()]
+    # Hydra's own record of what was typed is what the run can be given again with.
+    assert {path.parent.name for path in leaking} <= {".hydra"}

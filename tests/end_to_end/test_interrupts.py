@@ -127,3 +127,29 @@ def test_ctrl_c_while_workers_work_leaves_no_process_and_no_traceback(here, stag
     assert "Traceback" not in out + err
     nothing_is_left(here)
     assert run(here, "store", "verify").returncode == 0
+
+
+def test_a_sweep_that_is_told_to_stop_stops_its_job_and_begins_no_other(again):
+    def training() -> bool:
+        journals = list(again.glob("outputs/sweeps/*/*/0/pretrain/journal.jsonl"))
+        return any(journal.read_bytes().count(b'"train/loss"') >= 20 for journal in journals)
+
+    endless = [*SMALL, "trainer.max_steps=100000", "trainer.val_every=null", "trainer.checkpoint_every=100"]
+    with running(again, "-m", *endless, "optimizer.lr=1e-3,2e-3") as process:
+        wait_until(lambda: process.poll() is not None or training(), "training")
+        terminate(process)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert "1 jobs were not begun" in err
+    nothing_is_left(again)
+    assert list(again.glob("outputs/sweeps/*/*/0/pretrain/checkpoints/step-*"))
+    assert not list(again.glob("outputs/sweeps/*/*/1"))
+
+
+def test_a_reader_that_leaves_ends_no_training(again):
+    words = [*SMALL, "optimizer.lr=3e-3", "trainer.max_steps=300"]
+    with running(again, *words) as process:
+        process.stdout.close()
+        process.stderr.close()
+        assert process.wait(timeout=120) == 0
+    assert stages(runs(again)[-1])["pretrain"]["status"] == "done"

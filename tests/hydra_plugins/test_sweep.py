@@ -8,6 +8,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from llmexp.cli.main import main
+from llmexp.stage.runs import find_run
 
 
 @pytest.fixture
@@ -121,3 +122,18 @@ def test_a_persons_own_tree_reaches_the_jobs(tmp_path):
     words = ["-m", "stage=collect", "data=mine", "data.path=good", "tracking=none", "--config-dir", "tree"]
     assert main([*words, "data.heldout=0.1,0.2"]) == 0
     assert len(jobs()) == 2
+
+
+@pytest.mark.usefixtures("notes")
+def test_the_last_run_is_the_last_job_of_a_sweep():
+    assert sweep("data.path=good,better", "data.heldout=0.25") == 0
+    assert find_run("last", Path("outputs/runs")) == jobs()[1]
+    assert main(["show", "last"]) == 0
+
+
+@pytest.mark.usefixtures("notes")
+def test_the_whole_trace_changes_no_exit_code(capfd):
+    assert main(["check", "optimizer.lrr=1", "--traceback"]) == 2
+    told = capfd.readouterr().err
+    assert "Traceback (most recent call last)" in told
+    assert "optimizer.lr" in told

@@ -215,3 +215,12 @@ def test_an_artifact_loads_from_wherever_its_folder_was_copied(store, put, tmp_p
     shutil.copytree(put(A).path, copy)
     assert Artifact.load(copy).fingerprint == A
     assert store.resolve(str(copy)).damages() == []
+
+
+def test_pruning_a_folder_that_is_no_store_removes_nothing(tmp_path):
+    """As when ``outputs`` is given for ``outputs/store``."""
+    for folder in ("runs/2026-01-31/12-00-00-mine", "mlartifacts/1", f"store/model/{A}", f"mlruns/{B}"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "file").write_text("precious")
+    assert prune(Store([tmp_path]), keep=()).removed == []
+    assert len([path for path in tmp_path.rglob("file") if path.read_text() == "precious"]) == 4

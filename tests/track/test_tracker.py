@@ -12,6 +12,7 @@ import pytest
 
 from llmexp.track.config import JsonlSpec, MlflowSpec, NoTrackingSpec, TrackingSpec, WandbSpec
 from llmexp.track.journal import read_records
+from llmexp.track.masking import without_credentials
 from llmexp.track.runs import JOURNAL, read_events, read_metrics, read_run
 from llmexp.track.tracker import NodeTracker, RunTracker, Tracker, start
 
@@ -195,3 +196,16 @@ def leveldb_records(data: bytes) -> Iterator[bytes]:
         if kind in (1, 4):  # a whole record, or the last part of one
             yield parts
             parts = b""
+
+
+@pytest.mark.parametrize(
+    "text, expected",
+    [
+        ("at http://user:pass@host:1/x", "at http://***@host:1/x"),
+        ("postgresql://u:p@ss@host/db?x=1 and mail a@b.c", "postgresql://***@host/db?x=1 and mail a@b.c"),
+        ("https://host/@name/post", "https://host/@name/post"),
+        ("http://host/x", "http://host/x"),
+    ],
+)
+def test_addresses_are_shown_without_user_and_password(text, expected):
+    assert without_credentials(text) == expected
