@@ -45,7 +45,7 @@ def holds_specs(spec: type[Spec]) -> bool:
     return any("Spec" in str(kind) for kind in field_types(spec).values())
 
 
-SPECS = specs()
+SPECS = [spec for spec in specs() if not inspect.isabstract(spec)]
 BUILDERS = [spec for spec in SPECS if spec.builds]
 
 
