@@ -55,7 +55,7 @@ def launch(launcher: Any, job_overrides: Sequence[Sequence[str]], initial_job_id
             if should_stop():
                 _table(returns)
                 left = len(jobs) - len(returns)
-                raise Interrupted(f"job {len(returns) - 1} stopped, {left} jobs were not begun")
+                raise Interrupted(f"job {len(returns) - 1} stopped; jobs not begun: {left}")
     _table(returns)
     return returns
 

@@ -140,7 +140,7 @@ def test_a_sweep_that_is_told_to_stop_stops_its_job_and_begins_no_other(again):
         terminate(process)
         _, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
-    assert "1 jobs were not begun" in err
+    assert "jobs not begun: 1" in err
     nothing_is_left(again)
     assert list(again.glob("outputs/sweeps/*/*/0/pretrain/checkpoints/step-*"))
     assert not list(again.glob("outputs/sweeps/*/*/1"))
