@@ -17,7 +17,7 @@ from llmexp.cli.compose import Session, parser, session
 from llmexp.config.mistakes import UserError
 
 EXAMPLES = """  llmexp experiment=quickstart
-  llmexp data=text_files data.path=my_notes/ model=tiny
+  llmexp data=text_files data.path=my_notes/ model=tiny trainer=short
   llmexp experiment=quickstart pretrain.trainer.max_steps=2000 sft.optimizer.lr=1e-3
   llmexp stage=sft inputs.model=last data=chat_jsonl data.path=chats.jsonl
   llmexp -m optimizer.lr=1e-3,3e-3 model=tiny

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import sys
 from pathlib import Path
 
 from llmexp.report.collect import StageLink, collect
@@ -67,19 +70,24 @@ def next_commands(run_dir: Path, outputs: Path, tracking_uri: str | None) -> lis
     if tracking_uri is not None:
         commands.append(NextCommand("see the runs in MLflow", _mlflow_command(run_dir, tracking_uri)))
     commands.append(
-        NextCommand("train on your own folder", "llmexp data=text_files data.path=YOUR_FOLDER model=tiny")
+        NextCommand(
+            "train on your own folder",
+            "llmexp data=text_files data.path=YOUR_FOLDER model=tiny trainer=short",
+        )
     )
-    if outputs != Path("outputs"):
-        commands = [
-            NextCommand(
-                c.what,
-                f"{c.command} --outputs {outputs}"
-                if c.command.startswith(("llmexp chat", "llmexp report"))
-                else c.command,
-            )
-            for c in commands
-        ]
-    return commands
+    for name, link in record.stages.items():
+        if link.kind == "export" and link.status == "done":
+            commands.append(NextCommand(f"look at {name}", f"ls {link.path}"))
+    return [NextCommand(step.what, _typed(step.command, outputs)) for step in commands]
+
+
+def _typed(command: str, outputs: Path) -> str:
+    """The command as it works in this shell: outputs may lie elsewhere, and the venv may not be active."""
+    if outputs != Path("outputs") and command.startswith(("llmexp chat", "llmexp report")):
+        command = f"{command} --outputs {outputs}"
+    if command.startswith(("llmexp ", "mlflow ")) and shutil.which(command.split()[0]) is None:
+        command = f"{os.path.relpath(Path(sys.executable).parent)}/{command}"
+    return command
 
 
 def _mlflow_command(run_dir: Path, uri: str) -> str:
