@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -45,11 +46,11 @@ def launch(launcher: Any, job_overrides: Sequence[Sequence[str]], initial_job_id
     jobs = _composed(launcher, job_overrides, initial_job_idx)
     limit = launcher.config.sweep.max_failed
     returns: list[JobReturn] = []
-    with stop_on_signals(lambda text: print(text, file=sys.stderr)) as should_stop:
+    with stop_on_signals(_say) as should_stop:
         for config, overrides in jobs:
             failed = sum(r.status == JobStatus.FAILED for r in returns)
             if limit is not None and failed >= limit:
-                sys.stderr.write(f"sweep stopped: {failed} jobs failed (sweep.max_failed={limit})\n")
+                _say(f"sweep stopped: {failed} jobs failed (sweep.max_failed={limit})")
                 break
             returns.append(_run(launcher, config, list(overrides), should_stop))
             if should_stop():
@@ -103,7 +104,7 @@ def _run(
         f"hydra.job.id={config.hydra.job.id}",
     ]
     number = config.hydra.job.num
-    sys.stderr.write(f"[job {number}] {' '.join(overrides) or '(no overrides)'}  ->  {folder}\n")
+    _say(f"[job {number}] {' '.join(overrides) or '(no overrides)'}  ->  {folder}")
     with open(folder / "job.log", "ab") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "llmexp", "run", *overrides, *hydra_lines, *own, *trees, "--traceback"],
@@ -142,4 +143,11 @@ def _ended(process: subprocess.Popen[bytes], should_stop: Callable[[], bool]) ->
 def _table(returns: list[JobReturn]) -> None:
     for number, job in enumerate(returns):
         words = "done" if job.status == JobStatus.COMPLETED else f"FAILED: {job._return_value}"
-        sys.stderr.write(f"[job {number}] {words}  {' '.join(job.overrides or [])}\n")
+        _say(f"[job {number}] {words}  {' '.join(job.overrides or [])}")
+
+
+def _say(text: str) -> None:
+    """A line for people. Who reads it may leave: the jobs go on."""
+    with contextlib.suppress(OSError):
+        sys.stderr.write(text + "\n")
+        sys.stderr.flush()

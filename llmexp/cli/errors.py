@@ -2,29 +2,14 @@
 
 from __future__ import annotations
 
-from llmexp.config.mistakes import CompositionError, UserError
-from llmexp.model.families.base import ModelFolderError
-from llmexp.store.errors import Ambiguous, NoArtifact
+from llmexp.launch.mistakes import is_mistake
 from llmexp.track.progress import Interrupted
-
-MISTAKES: tuple[type[BaseException], ...] = (
-    CompositionError,
-    UserError,
-    NoArtifact,
-    Ambiguous,
-    ModelFolderError,
-)
-"""A person's mistakes: exit code 2."""
 
 
 def code_and_text(error: BaseException) -> tuple[int, str]:
     """Exit code and words for an error that ended a command."""
-    from hydra.errors import HydraException
-
-    if isinstance(error, MISTAKES) or getattr(error, "exit_code", None) == 2:
+    if is_mistake(error):
         return 2, str(error)
-    if isinstance(error, HydraException):
-        return 2, f"{error}"
     if isinstance(error, Interrupted):
         return 130, f"interrupted: {error}"
     if isinstance(error, KeyboardInterrupt):

@@ -10,9 +10,10 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
-from llmexp.cli.places import places_of, run_and_stage, run_name, stage_named, verb_parser
+from llmexp.cli.places import places_of, run_and_stage, run_name, verb_parser
 from llmexp.evaluate.result import finite
 from llmexp.launch.logs import Entry, Log, follow
+from llmexp.stage.runs import stage_named
 
 EXAMPLES = """  llmexp logs last
   llmexp logs last -f
@@ -35,7 +36,7 @@ def main(args: list[str]) -> int:
     given = made.parse_args(args)
     places = places_of(given)
     run_dir, stage = run_and_stage(given.run, places)
-    stage = stage_named(given.stage, run_dir, places) if given.stage else stage
+    stage = stage_named(given.stage, run_dir, places.runs) if given.stage else stage
     log = Log(run_dir, stage)
     write = _write_json if given.json else _write_text
     try:

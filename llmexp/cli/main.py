@@ -29,13 +29,15 @@ VERBS = {
 
 WORKING = ("run", "prove")
 """Verbs that do more than print: a broken pipe there is a failure."""
+PRINTING = {"--help", "-h", "--version", "--cfg", "-c", "--info", "-i", "--shell-completion", "-sc"}
+"""Flags with which ``run`` does no more than print either."""
 
 HELP = """llmexp: the whole life of a language model from one declarative configuration.
 
 usage: llmexp [VERB] [OVERRIDES] [FLAGS]
 
   llmexp experiment=quickstart                     raw text to a chat model, in minutes
-  llmexp data=text_files data.path=my_notes/ model=tiny    pretrain on your own folder
+  llmexp data=text_files data.path=my_notes/ model=tiny trainer=short    pretrain on your own folder
   llmexp check model=llama3_8b parallel=ddp        find mistakes before they cost anything
   llmexp -m optimizer.lr=1e-3,3e-3                 sweep
 
@@ -50,6 +52,24 @@ def main(argv: list[str] | None = None) -> int:
     """Run a verb. Exit codes: 0 done, 1 failed while running, 2 a person's mistake, 130 interrupted."""
     args = list(sys.argv[1:] if argv is None else argv)
     verb = args.pop(0) if args and args[0] in VERBS else "run"
+    whole_trace = "--traceback" in args
+    args = [arg for arg in args if arg != "--traceback"]
+    try:
+        code = _called(verb, args)
+        print(end="", flush=True)  # that the reader is gone shows here, not when the interpreter ends
+        return code
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else 0 if end.code is None else 2
+    except BaseException as error:
+        if isinstance(error, BrokenPipeError) and _only_prints(verb, args):
+            # The reader of what was printed (head, less) is gone; that is its right.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
+        return _told(error, whole=whole_trace)
+
+
+def _called(verb: str, args: list[str]) -> int:
+    """Run the verb; what says how to call llmexp loads none."""
     if verb == "run" and args[:1] in (["--help"], ["-h"]):
         width = max(map(len, VERBS))
         sys.stdout.write(
@@ -61,18 +81,11 @@ def main(argv: list[str] | None = None) -> int:
 
         sys.stdout.write(f"llmexp {version('llmexp')}\n")
         return 0
-    whole_trace = "--traceback" in args
-    args = [arg for arg in args if arg != "--traceback"]
-    try:
-        return int(importlib.import_module(f"llmexp.cli.{verb}").main(args))
-    except SystemExit as end:
-        return end.code if isinstance(end.code, int) else 0 if end.code is None else 2
-    except BaseException as error:
-        if isinstance(error, BrokenPipeError) and verb not in WORKING:
-            # The reader of what was printed (head, less) is gone; that is its right.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return 0
-        return _told(error, whole=whole_trace)
+    return int(importlib.import_module(f"llmexp.cli.{verb}").main(args))
+
+
+def _only_prints(verb: str, args: list[str]) -> bool:
+    return verb not in WORKING or any(arg.partition("=")[0] in PRINTING for arg in args)
 
 
 def _told(error: BaseException, *, whole: bool) -> int:

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from llmexp.cli.places import Places
-from llmexp.cli.subject import Pipeline, Step, lineage, subject
+from llmexp.cli.subject import Pipeline, Step, lineage, subject_or_folder
 from llmexp.config.mistakes import UserError
-from llmexp.store.artifact import MANIFEST, Artifact
+from llmexp.store.artifact import Artifact
 
 if TYPE_CHECKING:
     from llmexp.model.config import ModelSpec
@@ -57,11 +57,12 @@ def find_model(reference: str, places: Places) -> FoundModel:
         UserError: there is none, or several are meant.
         Damaged: a file of it is not what was written.
     """
-    folder = Path(reference).expanduser()
-    alone = (folder / "model.json").is_file() or (folder / "config.json").is_file()
-    if alone and not (folder / MANIFEST).is_file():
-        return FoundModel(folder, str(folder))
-    step = _step(subject(reference, places), reference)
+    found = subject_or_folder(reference, places)
+    if isinstance(found, Path):
+        if not any((found / name).is_file() for name in ("model.json", "config.json")):
+            raise UserError(f"{found} is a folder without model.json or config.json: it holds no model")
+        return FoundModel(found, str(found))
+    step = _step(found, reference)
     artifact = step.artifact
     assert artifact is not None
     return FoundModel(artifact.folder(), step.label, step.stage, tuple(_training(artifact, places)))

@@ -6,8 +6,8 @@ import argparse
 from dataclasses import dataclass
 from pathlib import Path
 
-from llmexp.config.mistakes import UserError, nearest
-from llmexp.stage.runs import PIPELINE, PipelineRecord, find_run, name_of
+from llmexp.config.mistakes import UserError
+from llmexp.stage.runs import find_part, find_run, name_of
 from llmexp.store.config import PathsSpec
 from llmexp.store.store import Store
 
@@ -84,8 +84,7 @@ def the_run(reference: str, places: Places) -> Path:
     Raises:
         UserError: none, or several, are meant.
     """
-    shown = places.outputs / reference
-    return shown if (shown / PIPELINE).is_file() else find_run(reference, places.runs)
+    return find_run(reference, places.runs)
 
 
 def run_and_stage(reference: str, places: Places) -> tuple[Path, str | None]:
@@ -94,32 +93,4 @@ def run_and_stage(reference: str, places: Places) -> tuple[Path, str | None]:
     Raises:
         UserError: there is no such run, or the run has no such stage.
     """
-    folder = Path(reference).expanduser()
-    if (folder.parent / PIPELINE).is_file() and not (folder / PIPELINE).is_file():
-        return folder.parent, stage_named(folder.name, folder.parent, places)
-    head, _, tail = reference.rstrip("/").rpartition("/")
-    try:
-        return the_run(reference, places), None
-    except UserError:
-        if not head:
-            raise
-        try:
-            run_dir = the_run(head, places)
-        except UserError:
-            run_dir = None
-        if run_dir is None:
-            raise
-    return run_dir, stage_named(tail, run_dir, places)
-
-
-def stage_named(name: str, run_dir: Path, places: Places) -> str:
-    """``name``, when the run has a stage of that name.
-
-    Raises:
-        UserError: it has none.
-    """
-    stages = PipelineRecord.read(run_dir).stages
-    if name not in stages:
-        hint = nearest(name, stages) or f"Stages: {', '.join(stages)}."
-        raise UserError(f"run {run_name(run_dir, places)} has no stage '{name}'. {hint}")
-    return name
+    return find_part(reference, places.runs)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from llmexp.cli.places import Places, run_and_stage, run_name
+from llmexp.cli.places import Places, run_name
 from llmexp.config.mistakes import UserError
+from llmexp.stage.given import meaning
 from llmexp.stage.runs import PipelineRecord, StageLink
-from llmexp.store.artifact import MANIFEST, Artifact
-from llmexp.store.errors import Damaged, NoArtifact
+from llmexp.store.artifact import Artifact
+from llmexp.store.errors import Damaged
 from llmexp.track.runs import RUN_FILE, read_metrics
 
 
@@ -91,20 +91,29 @@ def subject(reference: str, places: Places) -> Subject:
         Ambiguous: it is the start of several fingerprints.
         Damaged: it is an artifact whose manifest is broken.
     """
-    folder = Path(reference).expanduser()
-    if re.fullmatch(r"[0-9a-f]{1,32}", reference) or (folder / MANIFEST).is_file():
-        try:
-            return of_artifact(places.store.resolve(reference), places)
-        except NoArtifact:
-            pass  # runs have short hexadecimal names too
+    found = subject_or_folder(reference, places)
+    if isinstance(found, Path):
+        raise UserError(
+            f"'{reference}' is a folder, and neither a run nor an artifact. See `llmexp status` and "
+            "`llmexp store list`."
+        )
+    return found
+
+
+def subject_or_folder(reference: str, places: Places) -> Subject | Path:
+    """As :func:`subject`, or the folder from elsewhere that the reference names."""
     try:
-        run_dir, stage = run_and_stage(reference, places)
+        found = meaning(reference, places.store, places.runs)
     except UserError as error:
         raise UserError(
             f"'{reference}' is neither a run nor an artifact: {error} See also `llmexp store list`."
         ) from error
-    found = of_run(run_dir, places)
-    return found if stage is None else found.steps[stage]
+    if isinstance(found, Path):
+        return found
+    if isinstance(found, Artifact):
+        return of_artifact(found, places)
+    run = of_run(found.run_dir, places)
+    return run if found.stage is None else run.steps[found.stage]
 
 
 def of_artifact(artifact: Artifact, places: Places) -> Step:

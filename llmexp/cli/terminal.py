@@ -21,7 +21,13 @@ def console() -> Console:
     """Where tables go: as wide as the terminal, and never cut when there is none."""
     from rich.console import Console
 
-    return Console(
+    class Printing(Console):
+        """Leaves it to the command what it means that the reader is gone; rich would exit with 1."""
+
+        def on_broken_pipe(self) -> None:
+            raise
+
+    return Printing(
         file=sys.stdout, width=None if sys.stdout.isatty() else WIDE, highlight=False, soft_wrap=False
     )
 

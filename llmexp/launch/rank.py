@@ -8,13 +8,14 @@ import sys
 from pathlib import Path
 
 from llmexp.launch.executors import read_job
+from llmexp.launch.mistakes import is_mistake
 from llmexp.launch.signals import stop_on_signals
 from llmexp.stage.job import run_job
 from llmexp.track.progress import Interrupted, Progress
 
 
 def main(path: Path) -> int:
-    """Run the job's stage as this rank; rank 0 writes the summary. Exit codes: 0, 1, 130."""
+    """Run the job's stage as this rank; rank 0 writes the summary. Exit codes: as the command's."""
     rank = int(os.environ["RANK"])
     job = read_job(path)
     owner = os.getppid()
@@ -36,6 +37,11 @@ def main(path: Path) -> int:
             )
         except Interrupted:
             return 130
+        except Exception as error:
+            if not is_mistake(error):
+                raise
+            sys.stderr.write(f"{error}\n")
+            return 2
     if rank == 0:
         (path.parent / "summary.json").write_text(json.dumps(summary))
     return 0

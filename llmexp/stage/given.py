@@ -1,18 +1,15 @@
-"""What a person's reference to an input means: an artifact, what a run made, or a folder from elsewhere."""
+"""What a person's reference means: an artifact, a run or a stage of one, or a folder from elsewhere."""
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 from llmexp.config.mistakes import UserError
 from llmexp.stage.config import Need
-from llmexp.stage.runs import PIPELINE, artifacts_of, find_run
+from llmexp.stage.runs import RunPart, artifacts_of, find_part, name_of, part_at
 from llmexp.store.artifact import MANIFEST, Artifact
 from llmexp.store.errors import NoArtifact, StoreError
 from llmexp.store.store import Store
-
-FINGERPRINT_START = re.compile(r"[0-9a-f]{1,32}")
 
 
 class WrongInput(UserError):
@@ -23,43 +20,56 @@ class WrongInput(UserError):
         super().__init__(f"{problem}: {remedy}")
 
 
+def meaning(reference: str, store: Store, runs: Path) -> Artifact | RunPart | Path:
+    """What a reference names: a folder that is there, else an artifact's fingerprint, else a run's name.
+
+    A path is returned for a folder that is no artifact's, no run's and no stage's.
+
+    Raises:
+        UserError: it names nothing, or several runs.
+        Ambiguous: it is the start of several fingerprints.
+        Damaged: it is an artifact whose manifest is broken.
+    """
+    folder = Path(reference).expanduser()
+    if (folder / MANIFEST).is_file():
+        return Artifact.load(folder)
+    part = part_at(folder, runs)
+    if part is not None:
+        return part
+    if folder.is_dir():
+        return folder
+    try:
+        return store.resolve(reference)
+    except NoArtifact:
+        return find_part(reference, runs)
+
+
 def find_given(reference: str, need: Need, store: Store, runs: Path) -> Artifact | Path:
-    """The folder of a model or tokenizer, the artifact, or the newest fitting one of a run, in this order.
+    """The artifact, the newest fitting one of a run, or the folder of a model or tokenizer.
 
     Raises:
         WrongInput: there is no such thing, or it is of another kind.
     """
-    folder = Path(reference).expanduser()
-    if need.kind in ("model", "tokenizer") and _from_elsewhere(folder):
-        return folder.resolve()
-    made = None if FINGERPRINT_START.fullmatch(reference) else _of_run(reference, need, store, runs)
-    if made is not None:
-        return made
+    roots = ", ".join(map(str, store.roots))
+    nothing = f"'{reference}' is no run, no artifact of {roots}, and no folder of a model or tokenizer"
     try:
-        artifact = store.resolve(reference)
-    except NoArtifact:
-        made = _of_run(reference, need, store, runs)  # runs have short hexadecimal names too
-        if made is not None:
-            return made
-        raise WrongInput(
-            f"'{reference}' is no run, no artifact of {', '.join(map(str, store.roots))}, and no folder of "
-            "a model or tokenizer",
-            "see `llmexp status` and `llmexp store list`",
-        ) from None
+        found = meaning(reference, store, runs)
+    except UserError as error:
+        raise WrongInput(f"{nothing} ({error})", "see `llmexp store list`") from error
     except StoreError as error:
         raise WrongInput(str(error), "see `llmexp store list`") from error
-    if not need.accepts(artifact.kind):
+    if isinstance(found, RunPart):
+        return _made_by(found, need, store, runs)
+    if isinstance(found, Path):
+        if need.kind in ("model", "tokenizer"):
+            return found.resolve()
+        raise WrongInput(nothing, "see `llmexp status` and `llmexp store list`")
+    if not need.accepts(found.kind):
         raise WrongInput(
-            f"'{reference}' is a {artifact.kind}, and a {need.kind} is needed",
+            f"'{reference}' is a {found.kind}, and a {need.kind} is needed",
             f"see `llmexp store list {need.kind}`",
         )
-    return artifact
-
-
-def _from_elsewhere(folder: Path) -> bool:
-    """Whether ``folder`` is there, and neither an artifact nor the folder of a run or of its stage."""
-    ours = (MANIFEST, PIPELINE, "run.json")
-    return folder.is_dir() and not any((folder / name).is_file() for name in ours)
+    return found
 
 
 def references(given: str, need: Need) -> list[str]:
@@ -67,19 +77,13 @@ def references(given: str, need: Need) -> list[str]:
     return [part for part in given.split(",") if part] if need.many else [given]
 
 
-def _of_run(reference: str, need: Need, store: Store, runs: Path) -> Artifact | None:
-    """The newest artifact of a kind in ``RUN`` (a run's name or folder), or of one stage in ``RUN/STAGE``."""
-    head, _, stage = reference.rpartition("/")
-    for run, only in ((reference, ""), (head, stage)):
-        try:
-            folder = find_run(run, runs) if run else None
-        except UserError:
-            continue
-        made = (
-            [a for name, a in artifacts_of(folder, store) if need.accepts(a.kind) and only in ("", name)]
-            if folder
-            else []
-        )
-        if made:
-            return made[-1]
-    return None
+def _made_by(part: RunPart, need: Need, store: Store, runs: Path) -> Artifact:
+    """The newest artifact that fits the need and that a run, or its one stage, made or found."""
+    done = artifacts_of(part.run_dir, store)
+    made = [one for name, one in done if need.accepts(one.kind) and part.stage in (None, name)]
+    if made:
+        return made[-1]
+    stage = f"stage '{part.stage}' of " if part.stage else ""
+    raise WrongInput(
+        f"{stage}run {name_of(part.run_dir, runs)} has no {need.kind} in the store", "see `llmexp status`"
+    )

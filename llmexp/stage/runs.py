@@ -10,9 +10,9 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from llmexp.config.mistakes import UserError
+from llmexp.config.mistakes import UserError, nearest
 from llmexp.store.artifact import Artifact
 from llmexp.store.store import Store
 from llmexp.track.runs import read_run, write_json
@@ -142,8 +142,10 @@ def find_run(reference: str, runs: Path) -> Path:
         UserError: none, or several, are meant.
     """
     folder = Path(reference).expanduser()
-    if (folder / PIPELINE).is_file():
-        return folder
+    # A whole name comes before a part of one: job 1 of a sweep is also the start of job 10.
+    for run_dir in (folder, runs / reference, runs.parent / reference):
+        if (run_dir / PIPELINE).is_file():
+            return run_dir
     if (folder.parent / PIPELINE).is_file() and (folder / "run.json").is_file():
         return folder.parent
     known = pipeline_runs(runs)
@@ -155,6 +157,63 @@ def find_run(reference: str, runs: Path) -> Path:
     names = ", ".join(name_of(path, runs) for path in (matches or known)[-5:]) or "none yet"
     problem = "several runs match" if matches else f"there is no run in {runs} that matches"
     raise UserError(f"{problem} '{reference}'. Runs: {names}. See `llmexp status`.")
+
+
+class RunPart(NamedTuple):
+    """A pipeline's run, or one stage of it."""
+
+    run_dir: Path
+    stage: str | None = None
+
+
+def part_at(folder: Path, runs: Path) -> RunPart | None:
+    """The run, or the stage of one, whose folder this is.
+
+    Raises:
+        UserError: it is a folder of a run, and no stage's.
+    """
+    if (folder / PIPELINE).is_file():
+        return RunPart(folder)
+    if not (folder.parent / PIPELINE).is_file():
+        return None
+    # A stage that was found in the store has no folder below the run.
+    there = folder.is_dir() or folder.name in PipelineRecord.read(folder.parent).stages
+    return RunPart(folder.parent, stage_named(folder.name, folder.parent, runs)) if there else None
+
+
+def find_part(reference: str, runs: Path) -> RunPart:
+    """The run, or the stage of one, that ``RUN`` or ``RUN/STAGE`` means.
+
+    Raises:
+        UserError: there is no such run, or the run has no such stage.
+    """
+    found = part_at(Path(reference).expanduser(), runs)
+    if found is not None:
+        return found
+    head, _, tail = reference.rstrip("/").rpartition("/")
+    try:
+        return RunPart(find_run(reference, runs))
+    except UserError as error:
+        try:
+            run_dir = find_run(head, runs) if head else None
+        except UserError:
+            run_dir = None
+        if run_dir is None:
+            raise error from None
+    return RunPart(run_dir, stage_named(tail, run_dir, runs))
+
+
+def stage_named(name: str, run_dir: Path, runs: Path) -> str:
+    """``name``, when the run has a stage of that name.
+
+    Raises:
+        UserError: it has none.
+    """
+    stages = PipelineRecord.read(run_dir).stages
+    if name not in stages:
+        hint = nearest(name, stages) or f"Stages: {', '.join(stages)}."
+        raise UserError(f"run {name_of(run_dir, runs)} has no stage '{name}'. {hint}")
+    return name
 
 
 def artifacts_of(run_dir: Path, store: Store, kind: str | None = None) -> Iterator[tuple[str, Artifact]]:

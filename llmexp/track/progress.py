@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, Protocol, Self, TextIO
+from typing import Any, Protocol, Self, TextIO, cast
 
 INTERVAL = 5.0
 """Seconds between two plain lines of one task."""
@@ -112,10 +112,31 @@ class Quiet:
         """Nothing to give back."""
 
 
+class Lasting:
+    """A stream whose reader may leave (``| head``, a lost terminal): what is written then is lost."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write, if anybody is there."""
+        with contextlib.suppress(OSError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Hand on what was written, if anybody is there."""
+        with contextlib.suppress(OSError):
+            self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
 class Plain:
     """Lines for logs and pipes: one at a task's begin and end, and one every few seconds between."""
 
-    def __init__(self, stream: TextIO, interval: float) -> None:
+    def __init__(self, stream: Lasting, interval: float) -> None:
         self._stream = stream
         self._interval = interval
         self._shown: dict[int, float] = {}
@@ -140,8 +161,8 @@ class Plain:
             self._show(task, f"in {clock(time.monotonic() - task.started)}")
 
     def line(self, text: str) -> None:
-        """The line. Who reads it may leave (``| head``): the work goes on."""
-        with self._lock, contextlib.suppress(BrokenPipeError):
+        """The line."""
+        with self._lock:
             self._stream.write(text + "\n")
             self._stream.flush()
 
@@ -156,7 +177,7 @@ class Plain:
 class Live:
     """Lines that rich keeps up to date on a terminal."""
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: Lasting) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, TextColumn
         from rich.progress import Progress as RichProgress
@@ -167,7 +188,7 @@ class Live:
             TextColumn("{task.fields[count]}"),
             TextColumn("[cyan]{task.fields[figures]}"),
             TextColumn("[dim]{task.fields[left]}"),
-            console=Console(file=stream),
+            console=Console(file=cast(TextIO, stream)),
             refresh_per_second=4,
         )
         self._ids: dict[int, Any] = {}
@@ -215,9 +236,9 @@ class Progress:
     def __init__(
         self, *, quiet: bool = False, stream: TextIO | None = None, interval: float = INTERVAL
     ) -> None:
-        stream = stream or sys.stderr
+        shown = Lasting(stream or sys.stderr)
         self._display: Display = (
-            Quiet() if quiet else (Live(stream) if stream.isatty() else Plain(stream, interval))
+            Quiet() if quiet else (Live(shown) if shown.isatty() else Plain(shown, interval))
         )
 
     @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import subprocess
@@ -23,33 +24,53 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 
 @pytest.fixture(scope="session")
-def mlflow_ui(quickstart: Path) -> Iterator[str]:
+def mlflow_ui(quickstart: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of MLflow's page over the run's database."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     database = f"sqlite:///{quickstart / 'outputs/mlflow.db'}"
     command = [sys.executable, "-m", "mlflow", "ui", "--backend-store-uri", database, "--port", str(port)]
-    process = subprocess.Popen(
-        command,
-        cwd=quickstart,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        env={**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"},
-        start_new_session=True,
-    )
+    said = tmp_path_factory.mktemp("mlflow") / "output.txt"
+    with open(said, "wb") as output:
+        process = subprocess.Popen(
+            command,
+            cwd=quickstart,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=os.environ
+            | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"},
+            start_new_session=True,
+        )
     address = f"http://127.0.0.1:{port}"
     try:
-        for _ in range(1800):
-            try:
-                urllib.request.urlopen(f"{address}/health", timeout=1).close()
-                break
-            except OSError:
-                time.sleep(0.1)
+        if not answers(process, f"{address}/health", seconds=180):
+            pytest.fail(f"no MLflow server (exit code {process.poll()}):\n{said.read_text()}")
         yield address
     finally:
-        os.killpg(process.pid, 9)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, 9)
         process.wait()
+
+
+def answers(process: subprocess.Popen[bytes], address: str, seconds: float) -> bool:
+    """Whether a server comes to answer there while its process lives."""
+    deadline = time.monotonic() + seconds
+    while process.poll() is None and time.monotonic() < deadline:
+        try:
+            urllib.request.urlopen(address, timeout=1).close()
+            return True
+        except OSError:
+            time.sleep(0.1)
+    return False
+
+
+def test_a_server_that_dies_or_stays_silent_does_not_count_as_one():
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    assert not answers(dead, "http://127.0.0.1:1/health", seconds=30)
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as silent:
+        assert not answers(silent, "http://127.0.0.1:1/health", seconds=0.5)
+        silent.kill()
 
 
 @pytest.fixture

@@ -61,6 +61,28 @@ def test_a_stage_that_has_not_ended_shows_what_it_reads(world, look):
     assert said["files"] == {}
 
 
+def test_a_folder_of_something_else_is_not_taken_for_a_run_whose_name_is_like_it(
+    world, look, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    world.run()
+    assert look("show", "mine").code == 0
+    (tmp_path / "mine").mkdir()
+    for verb in ("show", "chat"):
+        said = look(verb, "mine")
+        assert said.code == 2
+        assert "mine" in said.err
+        assert "is a folder" in said.err
+
+
+def test_a_job_of_a_sweep_is_found_by_its_whole_name_though_another_begins_with_it(world, look):
+    sweep = world.outputs / "sweeps" / "2026-01-31" / "12-00-00"
+    for job in ("1", "10"):
+        world.run(folder=sweep / job)
+    said = look("show", "sweeps/2026-01-31/12-00-00/1", "--json").json
+    assert said["run"] == "sweeps/2026-01-31/12-00-00/1"
+
+
 def test_what_is_neither_run_nor_artifact_is_a_mistake(world, look):
     world.run()
     said = look("show", "nothing-like-it")

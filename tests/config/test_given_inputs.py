@@ -232,14 +232,53 @@ def test_a_mixture_has_a_weight_for_each_input_of_shards(compose, weights):
     ]
 
 
+def a_run(name: str, *made: str) -> Path:
+    """A run whose stages made these models; each is named as its stage."""
+    run_dir = Path("outputs/runs/2026-01-31") / name
+    links = {}
+    for stage in made:
+        artifact("model", stage)
+        manifest = json.loads(Path(stage, "manifest.json").read_text())
+        folder = Path("outputs/store/model") / manifest["fingerprint"]
+        shutil.copytree(stage, folder)
+        shutil.rmtree(stage)
+        links[stage] = {"stage": stage, "kind": "model", "fingerprint": folder.name, "path": str(folder)}
+        links[stage] |= {"needs": {}, "status": "done"}
+        (run_dir / stage).mkdir(parents=True)
+        (run_dir / stage / "run.json").write_text("{}")
+    record = {"title": name, "command": "", "created": 1.0, "overrides": [], "status": "done"}
+    (run_dir / "pipeline.json").write_text(json.dumps({**record, "stages": links}))
+    return run_dir
+
+
+def found(reference: str) -> Path:
+    """The folder that a reference to a model leads to."""
+    given = find_given(reference, Need("model"), Store([Path("outputs/store")]), Path("outputs/runs"))
+    return given if isinstance(given, Path) else given.path
+
+
+def fingerprint(run_dir: Path, stage: str) -> str:
+    """Of what a stage of a run made."""
+    return str(json.loads((run_dir / "pipeline.json").read_text())["stages"][stage]["fingerprint"])
+
+
 def test_a_folder_that_is_there_is_meant_before_a_run_whose_name_is_like_it():
-    """A run ``…-X-…`` made a model; the folder X lies in the current folder."""
-    run = Path("outputs/runs/2026-01-31/12-00-00-X-abc123")
-    run.mkdir(parents=True)
-    artifact("model", "made")
-    made = Path("made").resolve()
-    link = {"stage": "pretrain", "kind": "model", "fingerprint": made.name, "path": str(made), "needs": {}}
-    record = {"title": "X", "command": "", "created": 1.0, "overrides": [], "status": "done"}
-    (run / "pipeline.json").write_text(json.dumps({**record, "stages": {"pretrain": link}}))
-    store, runs = Store([Path("outputs/store")]), Path("outputs/runs")
-    assert find_given("X", Need("model"), store, runs) == Path("X").resolve()
+    run_dir = a_run("12-00-00-X-copied", "pretrain")
+    artifact("model", "copied")
+    assert found("X") == Path("X").resolve()
+    assert found("copied").resolve() == Path("copied").resolve()
+    assert found("12-00-00").name == fingerprint(run_dir, "pretrain")
+
+
+def test_a_fingerprint_is_meant_before_a_run_whose_name_is_like_it():
+    first = a_run("12-00-00-mine", "pretrain")
+    start = fingerprint(first, "pretrain")
+    a_run(f"13-00-00-{start}", "sft-of-it")
+    assert found(start).name == start
+
+
+def test_a_run_means_its_last_model_and_the_folder_or_name_of_a_stage_that_stages():
+    run_dir = a_run("12-00-00-mine", "pretrain", "sft-of-it")
+    assert found("last").name == found(str(run_dir)).name == fingerprint(run_dir, "sft-of-it")
+    for reference in ("last/pretrain", "mine/pretrain", str(run_dir / "pretrain")):
+        assert found(reference).name == fingerprint(run_dir, "pretrain")

@@ -130,6 +130,12 @@ def test_ranks_end_by_themselves_when_the_command_is_killed(again):
         nothing_is_left(again, seconds=15)
 
 
+def test_a_mistake_that_a_rank_finds_ends_the_command_as_a_mistake(again):
+    done = run(again, *SMALL, *TWO, "trainer.max_steps=13", "trainer.resume=notes")
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_a_mesh_that_does_not_fit_the_launcher_is_a_mistake(done_once):
     done = run(done_once, *SMALL, *TWO, "parallel.dp_replicate=3", "trainer.global_batch=6")
     assert done.returncode == 2

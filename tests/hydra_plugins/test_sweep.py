@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -121,6 +123,15 @@ def test_a_persons_own_tree_reaches_the_jobs(tmp_path):
     option.write_text("_target_: llmexp.corpus.config.TextFilesSpec\n")
     words = ["-m", "stage=collect", "data=mine", "data.path=good", "tracking=none", "--config-dir", "tree"]
     assert main([*words, "data.heldout=0.1,0.2"]) == 0
+    assert len(jobs()) == 2
+
+
+def test_a_reader_that_leaves_stops_no_sweep(notes):
+    words = ["-m", "stage=collect", "data=text_files", "tracking=none", "data.path=good,better"]
+    command = [sys.executable, "-m", "llmexp", *words]
+    with subprocess.Popen(command, cwd=notes, stderr=subprocess.PIPE) as process:
+        process.stderr.close()
+    assert process.returncode == 0
     assert len(jobs()) == 2
 
 

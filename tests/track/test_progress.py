@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import subprocess
 import sys
 
@@ -78,6 +79,34 @@ def test_a_task_ends_cleanly_when_its_work_fails():
     with pytest.raises(Interrupted), Progress(stream=stream) as progress, progress.task("x", 2, "steps"):
         raise Interrupted("go on with the same command")
     assert "0/2 steps" in stream.getvalue()
+
+
+def work_that_is_told(progress: Progress) -> None:
+    with progress.stage("sft", 0, 1), progress.task("sft", 3, "steps") as task:
+        for _ in range(3):
+            task.advance()
+    progress.line("the end")
+
+
+def unbuffered(end: int) -> io.TextIOWrapper:
+    """A stream that keeps nothing back for its close."""
+    return io.TextIOWrapper(io.FileIO(end, "w"), write_through=True)
+
+
+def test_a_reader_that_leaves_a_pipe_ends_no_work():
+    reader, writer = os.pipe()
+    with unbuffered(writer) as stream, Progress(stream=stream, interval=0.0) as progress:
+        progress.line("begun")
+        os.close(reader)
+        work_that_is_told(progress)
+
+
+def test_a_terminal_that_is_lost_ends_no_work():
+    terminal, end = os.openpty()
+    with unbuffered(end) as stream, Progress(stream=stream) as progress:
+        progress.line("begun")
+        os.close(terminal)
+        work_that_is_told(progress)
 
 
 def test_importing_progress_does_not_import_rich():
