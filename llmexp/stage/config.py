@@ -182,7 +182,7 @@ class TrainingStage(StageSpec, ABC):
 class Pretrain(TrainingStage):
     """Trains a decoder on next-token prediction."""
 
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
     needs: ClassVar[dict[str, Need]] = {"shards": Need("shards", many=True), "tokenizer": Need("tokenizer")}
     runs: ClassVar[str] = "llmexp.stage.pretrain:run"
     model: ModelSpec = setting("The decoder.")
@@ -228,7 +228,7 @@ class Pretrain(TrainingStage):
 class Sft(TrainingStage):
     """Trains on conversations, loss on the assistant's turns only."""
 
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
     needs: ClassVar[dict[str, Need]] = {"model": Need("model"), "shards": Need("shards", many=True)}
     runs: ClassVar[str] = "llmexp.stage.sft:run"
     loader: LoaderSpec = setting("A view of the shards.")
@@ -268,6 +268,7 @@ class Sft(TrainingStage):
 class Grpo(TrainingStage):
     """Reinforcement learning with rules: group-relative policy optimisation."""
 
+    version: ClassVar[int] = 2
     needs: ClassVar[dict[str, Need]] = {"model": Need("model"), "prompts": Need("corpus")}
     runs: ClassVar[str] = "llmexp.stage.grpo:run"
     rollout: RolloutSpec = setting("How completions are sampled.")

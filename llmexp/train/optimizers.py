@@ -7,7 +7,9 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.optim import AdamW, Muon, Optimizer
+from torch.optim import AdamW, Optimizer
+
+from llmexp.train.muon import Muon
 
 Parameters = dict[str, nn.Parameter]
 """By the name that the model gives each; a tied parameter has one name."""
@@ -40,7 +42,7 @@ def muon(
     betas: list[float],
     eps: float,
 ) -> Optimizer:
-    """Muon (Jordan et al. 2024, kellerjordan.github.io/posts/muon) for blocks' matrices, AdamW otherwise.
+    """Muon for the blocks' matrices, AdamW otherwise.
 
     An embedding or a head is a table of vectors, not a map between hidden states, so what Muon
     does to singular values makes no sense there.

@@ -63,13 +63,13 @@ def test_muon_takes_the_blocks_matrices_and_adamw_everything_else():
         assert is_hidden_matrix(name, p) == (expected == "Muon")
 
 
-def test_muon_s_composite_equals_its_two_optimizers_stepped_apart():
+def test_muon_s_composite_steps_as_its_two_optimizers_apart():
     model = tiny.model()
     reference = copy.deepcopy(model)
     ours = build(MuonSpec(lr=0.02, adamw_lr=1e-2, weight_decay=0.1), model)
-    hidden = [p for n, p in reference.named_parameters() if is_hidden_matrix(n, p)]
-    rest = {n: p for n, p in reference.named_parameters() if not is_hidden_matrix(n, p)}
-    muon = torch.optim.Muon(hidden, lr=0.02, momentum=0.95, nesterov=True, weight_decay=0.1)
+    hidden = {n: p for n, p in reference.named_parameters() if is_hidden_matrix(n, p)}
+    rest = {n: p for n, p in reference.named_parameters() if n not in hidden}
+    muon = MuonSpec(lr=0.02, weight_decay=0.1).build(parameters=hidden)
     adamw = AdamWSpec(lr=1e-2, weight_decay=0.1).build(parameters=rest)
     for i in range(3):
         step(model, ours, i)
