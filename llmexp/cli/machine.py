@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from llmexp.cli.terminal import size
+from llmexp.plan.detect import multiplies_bf16
 from llmexp.store.machine import cores
 
 OK, NOTE, WARNING, ERROR = "ok", "note", "warning", "error"
@@ -110,6 +111,13 @@ def devices() -> Iterator[Finding]:
         yield Finding("cuda", WARNING, f"nvidia-smi is there, but torch {torch.__version__} sees no GPU", fix)
     else:
         yield Finding("gpu", NOTE, "none: runs compute on the CPU")
+        if not multiplies_bf16():
+            yield Finding(
+                "bf16",
+                NOTE,
+                "this CPU multiplies bf16 in software, far slower than fp32",
+                "trainer.precision=fp32",
+            )
 
 
 def compiler() -> Iterator[Finding]:

@@ -62,7 +62,8 @@ def _cpu() -> HardwareSpec:
 
     Operations a cycle of one core, fp32: two 256-bit units with AVX2, two 512-bit units on Intel
     with AVX-512 (AMD's Zen 4 runs those on its 256-bit units), else two 128-bit units. bf16 is
-    twice that with AVX512-BF16, 16 times with AMX, and not faster than fp32 without either.
+    twice that with AVX512-BF16, 16 times with AMX, as fast with AVX-512 alone. Without that
+    torch multiplies bf16 in software, so slowly that no peak says anything.
     """
     info = _cpu_info()
     flags = set(info.get("flags", "").split())
@@ -76,9 +77,16 @@ def _cpu() -> HardwareSpec:
         kind=DeviceKind.cpu,
         device_names=[info.get("model name", "CPU")],
         peak_flops_fp32=fp32,
-        peak_flops_bf16=fp32 and fp32 * faster,
+        peak_flops_bf16=fp32 and fp32 * faster if multiplies_bf16() else None,
         memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
     )
+
+
+def multiplies_bf16() -> bool:
+    """Whether torch has bf16 products for this CPU's instructions; true where the CPU does not say."""
+    info = _cpu_info()
+    flags = set(info.get("flags", info.get("Features", "")).split())
+    return not flags or bool(flags & {"avx512bw", "avx_ne_convert", "bf16"})
 
 
 def _cpu_info() -> dict[str, str]:

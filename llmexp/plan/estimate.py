@@ -9,8 +9,8 @@ from typing import Any
 from llmexp.data.config import LoaderSpec
 from llmexp.model.config import ModelSpec, flops_per_token, n_active_params, n_params
 from llmexp.parallel.config import ParallelSpec
-from llmexp.plan.config import HardwareSpec
-from llmexp.plan.detect import detected
+from llmexp.plan.config import DeviceKind, HardwareSpec
+from llmexp.plan.detect import detected, multiplies_bf16
 from llmexp.plan.memory import (
     COMPUTE,
     MASTER,
@@ -187,7 +187,11 @@ def _notes(trainer: TrainerSpec, optimizer: OptimizerSpec, hardware: HardwareSpe
     precision = trainer.precision.value
     peak = hardware.peak_flops(precision)
     notes = []
-    if peak is None:
+    if precision == "bf16" and hardware.kind is DeviceKind.cpu and not multiplies_bf16():
+        notes.append(
+            "time: this CPU multiplies bf16 in software, far slower than fp32: trainer.precision=fp32"
+        )
+    elif peak is None:
         notes.append(f"time: the device's {precision} peak is unknown, so there is no estimate")
     else:
         notes.append(f"time: {hardware.reached:.0%} of {peak / 1e12:.4g} TFLOP/s {precision} is assumed")

@@ -21,9 +21,11 @@ from llmexp.model.io import save
 from llmexp.objective.base import Objective
 from llmexp.objective.cross_entropy import CrossEntropy
 from llmexp.parallel.mesh import device_kind
+from llmexp.plan.detect import multiplies_bf16
 from llmexp.stage.config import Pretrain, Sft, TrainingStage
 from llmexp.stage.context import Context
 from llmexp.tokenizer.folder import copy_tokenizer
+from llmexp.train.config import Precision
 from llmexp.train.fit import fit
 from llmexp.train.run import Compute, Source, Validate
 
@@ -42,6 +44,11 @@ def train(
 ) -> dict[str, Any]:
     """Train, write the model's folder on rank 0, and return the summary."""
     model.train()
+    on_cpu = device_kind(spec.trainer.device.value) == "cpu"
+    if on_cpu and spec.trainer.precision is Precision.bf16 and not multiplies_bf16():
+        context.progress.line(
+            "  this CPU multiplies bf16 in software, far slower than fp32: set trainer.precision=fp32"
+        )
     result = fit(
         model=model,
         objective=objective,

@@ -19,7 +19,7 @@ from llmexp.data.config import LoaderSpec
 from llmexp.model.config import ModelSpec, flops_per_token, n_params
 from llmexp.parallel.config import ParallelSpec
 from llmexp.plan.config import DeviceKind, HardwareSpec
-from llmexp.plan.detect import detected, known_devices
+from llmexp.plan.detect import detected, known_devices, multiplies_bf16
 from llmexp.plan.estimate import muon_flops, plan
 from llmexp.plan.memory import activation_bytes, adamw_bytes, memory_parts, muon_bytes
 from llmexp.train.config import AdamWSpec, MuonSpec, Precision, Recompute, TrainerSpec
@@ -285,6 +285,17 @@ def test_what_the_config_says_wins_over_what_is_found():
     given = {"peak_flops_fp32": 1e12, "price_per_device_hour": 3.0, "assumed_mfu": 0.25}
     found = detected(dataclasses.replace(known_devices()["auto"], **given))
     assert {name: getattr(found, name) for name in given} == given
+
+
+def test_whether_the_cpu_multiplies_bf16_is_what_torch_finds():
+    assert multiplies_bf16() == torch.ops.mkldnn._is_mkldnn_bf16_supported()
+
+
+@pytest.mark.skipif(multiplies_bf16(), reason="this CPU has bf16 products")
+def test_a_cpu_without_bf16_products_gets_no_estimate_but_the_advice():
+    found = make_plan(hardware=known_devices()["cpu"])
+    assert found.step_seconds is None
+    assert any("trainer.precision=fp32" in note for note in found.notes)
 
 
 def test_planning_for_a_named_device_imports_no_torch():
