@@ -18,10 +18,13 @@ from llmexp.config.lines import quoted
 from llmexp.config.mistakes import CompositionError
 from llmexp.config.spec import Mistake
 from llmexp.launch.signals import stop_on_signals
-from llmexp.track.progress import Interrupted
+from llmexp.track.progress import INTERVAL, Interrupted
 
 POLL = 0.1
 """Seconds between two looks at a job."""
+
+TAIL = 4096
+"""Bytes at a log's end in which its newest line is looked for."""
 
 
 class JobFailed(Exception):
@@ -113,7 +116,7 @@ def _run(
             env=os.environ | {"PYTHONUNBUFFERED": "1"},
         )
         try:
-            code = _ended(process, should_stop)
+            code = _ended(process, should_stop, Relay(folder / "job.log", f"[job {number}]"))
         except BaseException:
             process.terminate()
             process.wait()
@@ -129,15 +132,38 @@ def _run(
     return result
 
 
-def _ended(process: subprocess.Popen[bytes], should_stop: Callable[[], bool]) -> int:
+def _ended(process: subprocess.Popen[bytes], should_stop: Callable[[], bool], relay: Relay) -> int:
     """The exit code of a job; one that is asked to stop saves its work first."""
     told = False
     while (code := process.poll()) is None:
         if should_stop() and not told:
             process.terminate()
             told = True
+        relay.look()
         time.sleep(POLL)
     return code
+
+
+class Relay:
+    """Tells the newest line of a job's log every few seconds, so that a sweep is seen to move."""
+
+    def __init__(self, log: Path, name: str, interval: float = INTERVAL) -> None:
+        self._log, self._name, self._interval = log, name, interval
+        self._told, self._last = time.monotonic(), ""
+
+    def look(self) -> None:
+        """Say the newest line, when it is another and the last was said long enough ago."""
+        now = time.monotonic()
+        if now - self._told < self._interval:
+            return
+        self._told = now
+        with open(self._log, "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL))
+            lines = file.read().decode(errors="replace").splitlines()
+        newest = next((line for line in reversed(lines) if line.strip()), "")
+        if newest != self._last:
+            self._last = newest
+            _say(f"{self._name} {newest}")
 
 
 def _table(returns: list[JobReturn]) -> None:

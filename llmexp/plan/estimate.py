@@ -89,13 +89,17 @@ def plan(
     flops = flops_per_token(model, loader.seq_len)
     rate = local * loader.seq_len / step if step else None
     peak_flops = hardware.peak_flops(trainer.precision.value)
+    fits = peak <= limit if limit else None
+    notes = _notes(trainer, optimizer, hardware, devices)
+    if fits is False:
+        notes.append("memory: it does not fit; time and cost are those of a device with room for it")
     return Plan(
         n_params=n_params(model),
         n_active_params=n_active_params(model),
         flops_per_token=flops,
         memory_bytes={"peak": peak, "parts": parts},
         memory_limit_bytes=limit,
-        fits=peak <= limit if limit else None,
+        fits=fits,
         devices=devices,
         micro_batch=micro,
         steps=steps,
@@ -107,7 +111,7 @@ def plan(
             "amount": hours * price if hours is not None and price is not None else None,
             "currency": hardware.currency,
         },
-        notes=_notes(trainer, optimizer, hardware, devices),
+        notes=notes,
     )
 
 

@@ -11,6 +11,9 @@ from llmexp.store.artifact import MANIFEST, Artifact
 from llmexp.store.errors import NoArtifact, StoreError
 from llmexp.store.store import Store
 
+FOLDERS = ("model", "tokenizer")
+"""Kinds that a folder in Hugging Face's format can stand for, an export's among them."""
+
 
 class WrongInput(UserError):
     """A reference that names nothing, or something of another kind."""
@@ -61,12 +64,14 @@ def find_given(reference: str, need: Need, store: Store, runs: Path) -> Artifact
     if isinstance(found, RunPart):
         return _made_by(found, need, store, runs)
     if isinstance(found, Path):
-        if need.kind in ("model", "tokenizer"):
+        if need.kind in FOLDERS:
             return found.resolve()
         raise WrongInput(nothing, "see `llmexp status` and `llmexp store list`")
+    if found.kind == "export" and need.kind in FOLDERS:
+        return found.path
     if not need.accepts(found.kind):
         raise WrongInput(
-            f"'{reference}' is a {found.kind}, and a {need.kind} is needed",
+            f"'{reference}' is of kind {found.kind}, and a {need.kind} is needed",
             f"see `llmexp store list {need.kind}`",
         )
     return found
@@ -77,12 +82,16 @@ def references(given: str, need: Need) -> list[str]:
     return [part for part in given.split(",") if part] if need.many else [given]
 
 
-def _made_by(part: RunPart, need: Need, store: Store, runs: Path) -> Artifact:
+def _made_by(part: RunPart, need: Need, store: Store, runs: Path) -> Artifact | Path:
     """The newest artifact that fits the need and that a run, or its one stage, made or found."""
-    done = artifacts_of(part.run_dir, store)
-    made = [one for name, one in done if need.accepts(one.kind) and part.stage in (None, name)]
+    done = [one for name, one in artifacts_of(part.run_dir, store) if part.stage in (None, name)]
+    made = [one for one in done if need.accepts(one.kind)]
     if made:
         return made[-1]
+    # After the models: what a run exported says nothing that its model does not say better.
+    exports = [one for one in done if one.kind == "export" and need.kind in FOLDERS]
+    if exports:
+        return exports[-1].path
     stage = f"stage '{part.stage}' of " if part.stage else ""
     raise WrongInput(
         f"{stage}run {name_of(part.run_dir, runs)} has no {need.kind} in the store", "see `llmexp status`"

@@ -83,12 +83,19 @@ class Boundary:
             values["train/skipped_steps"] = float(len(run.position.skipped))
         self._window_tokens += outcome.tokens
         shown = {"loss": outcome.loss}
+        if "rl/reward" in values:
+            shown = {"reward": values["rl/reward"]} | shown
         if step % run.trainer.log_every == 0 or run.done:
             speed = self._speed()
             values |= {f"perf/{name}": value for name, value in speed.items()}
             shown |= speed
         run.tracker.metrics(values, step)
-        self._task.update(step if run.total is not None else round(run.position.seconds), **shown)
+        self._show(shown)
+
+    def _show(self, figures: dict[str, float]) -> None:
+        position = self._run.position
+        done = position.step if self._run.total is not None else round(position.seconds)
+        self._task.update(done, **figures)
 
     def _speed(self) -> dict[str, float]:
         """Tokens a second since it was last asked, and model FLOPs utilisation where the peak is known."""
@@ -106,6 +113,9 @@ class Boundary:
         figures: dict[str, float] = run.mesh.from_first(own)
         run.tracker.metrics(figures, position.step)
         loss = figures["val/loss"] if "val/loss" in figures else -figures["val/reward"]
+        self._show(
+            {name.replace("/", " "): figures[name] for name in ("val/loss", "val/reward") if name in figures}
+        )
         if not math.isfinite(loss):
             log.warning("step %d: the held-out loss is %s", position.step, loss)
         if math.isfinite(loss) and (position.best_val is None or loss < position.best_val):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 from models_made_by_hand import always
@@ -16,6 +18,7 @@ from llmexp.cli.models import find_model, open_model
 from llmexp.cli.places import Places
 from llmexp.config.mistakes import UserError
 from llmexp.rollout.config import SamplingSpec
+from llmexp.stage.runs import PipelineRecord, StageLink, new_folder
 from llmexp.store.store import Store
 
 SHORT = ("--max-new-tokens", 8)
@@ -53,6 +56,23 @@ def test_the_start_says_what_the_model_is_and_that_it_is_small(inside):
 def test_a_model_that_saw_no_conversation_is_introduced_as_such(inside):
     assert "never on conversations" in inside("chat", "last/pretrain", stdin="").err
     assert "never on conversations" not in inside("chat", "last", stdin="").err
+
+
+def test_last_is_the_newest_run_that_has_a_model(trained, tmp_path):
+    runs = shutil.copytree(trained / "outputs" / "runs", tmp_path / "outputs" / "runs").parent / "runs"
+    places = Places(tmp_path / "outputs", Store([trained / "outputs" / "store"]))
+    before = find_model("last", places)
+    corpus = StageLink(stage="collect", kind="corpus", fingerprint="0" * 64, status="done")
+    newer = PipelineRecord(
+        title="collect", command="", created=time.time(), overrides=[], stages={"collect": corpus}
+    )
+    newer.write(new_folder(runs, "collect"))
+    assert find_model("last", places) == before
+
+
+def test_last_without_any_run_says_how_to_start(tmp_path):
+    with pytest.raises(UserError, match="experiment=quickstart"):
+        find_model("last", Places(tmp_path, Store([tmp_path / "store"])))
 
 
 def test_after_quit_nothing_is_answered(inside):

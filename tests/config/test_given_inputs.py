@@ -158,7 +158,7 @@ def test_what_does_not_exist_is_told_with_all_other_mistakes(compose):
 
 def test_an_artifact_of_another_kind_is_told(compose):
     found = mistakes(compose, "stage=sft", "inputs.model=X", "inputs.shards=P")
-    assert found == [("sft.inputs.shards", "'P' is a corpus, and a shards is needed")]
+    assert found == [("sft.inputs.shards", "'P' is of kind corpus, and a shards is needed")]
 
 
 def test_the_context_of_a_given_model_is_known(compose):
@@ -268,6 +268,22 @@ def test_a_folder_that_is_there_is_meant_before_a_run_whose_name_is_like_it():
     assert found("X") == Path("X").resolve()
     assert found("copied").resolve() == Path("copied").resolve()
     assert found("12-00-00").name == fingerprint(run_dir, "pretrain")
+
+
+def test_an_export_stands_for_a_model_where_the_run_has_no_model_itself():
+    run_dir = a_run("12-00-00-mine", "pretrain")
+    artifact("export", "an-export")
+    kept = (
+        Path("outputs/store/export") / json.loads(Path("an-export/manifest.json").read_text())["fingerprint"]
+    )
+    shutil.copytree("an-export", kept)
+    record = json.loads((run_dir / "pipeline.json").read_text())
+    link = {"stage": "export", "kind": "export", "fingerprint": kept.name, "path": str(kept)}
+    record["stages"]["export"] = {**link, "needs": {}, "status": "done"}
+    (run_dir / "pipeline.json").write_text(json.dumps(record))
+    assert found("12-00-00-mine").name == fingerprint(run_dir, "pretrain")
+    for reference in ("12-00-00-mine/export", kept.name, str(kept), "an-export"):
+        assert found(reference).name in (kept.name, "an-export")
 
 
 def test_a_fingerprint_is_meant_before_a_run_whose_name_is_like_it():

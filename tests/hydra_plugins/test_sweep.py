@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
+from hydra_plugins.llmexp_launcher._core import Relay
 from llmexp.cli.main import main
 from llmexp.stage.runs import find_run
 
@@ -52,6 +53,15 @@ def test_each_job_is_a_run_in_a_folder_of_its_own(capfd):
     multirun = OmegaConf.load(first.parent / "multirun.yaml")
     assert "data.path=good,better" in multirun.hydra.overrides.task
     assert "[job 1] done" in capfd.readouterr().err
+
+
+def test_the_newest_line_of_a_job_is_told_once(tmp_path, capfd):
+    log = tmp_path / "job.log"
+    log.write_text("composing\npretrain: 3/9 steps\n\n")
+    relay = Relay(log, "[job 3]", interval=0)
+    relay.look()
+    relay.look()
+    assert capfd.readouterr().err == "[job 3] pretrain: 3/9 steps\n"
 
 
 @pytest.mark.usefixtures("notes")

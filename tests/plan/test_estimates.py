@@ -272,6 +272,13 @@ def test_no_two_devices_answer_to_the_same_name():
     assert len(set(names)) == len(names)
 
 
+def test_what_does_not_fit_says_what_its_time_stands_for():
+    small = make_plan(hardware=dataclasses.replace(DEVICE, memory_bytes=2**20))
+    assert small.fits is False
+    assert any("does not fit" in note for note in small.notes)
+    assert not any("does not fit" in note for note in make_plan().notes)
+
+
 @pytest.mark.parametrize("name", ["auto", "cpu"])
 def test_this_machine_is_described(name):
     found = detected(known_devices()[name])
