@@ -68,14 +68,8 @@ class Tracker:
     def event(self, kind: str, **fields: Any) -> None:
         """Log something that happened. ``checkpoint`` events also force the journal to the disk."""
 
-    def text(self, content: str, name: str) -> None:
-        """Keep a text as the run's file ``name`` (such as ``samples/step-100.md``)."""
-
-    def figure(self, figure: Any, name: str) -> None:
-        """Keep a matplotlib figure as the run's file ``name``, which ends in .png or .svg."""
-
     def file(self, path: Path, name: str) -> None:
-        """Keep a copy of a file as the run's file ``name``."""
+        """Keep a copy of a file as the run's file ``name`` (such as ``figures/loss.png``)."""
 
     def lineage(
         self, inputs: Mapping[str, HasFingerprint | list[HasFingerprint]], output: HasFingerprint | None
@@ -179,16 +173,6 @@ class RunTracker(Tracker):
             log.warning("%s cannot be written (%s); the journal has the event", self.run_dir / EVENTS, error)
         if kind in ("start", "checkpoint", "signal", "end"):
             self._journal.sync()
-
-    def text(self, content: str, name: str) -> None:
-        """Keep a text as the run's file ``name``."""
-        self._keep(name, lambda path: path.write_text(self._mask(content)))
-
-    def figure(self, figure: Any, name: str) -> None:
-        """Keep a matplotlib figure as the run's file ``name``."""
-        self._keep(
-            name, lambda path: figure.savefig(path, format=name.rpartition(".")[2], bbox_inches="tight")
-        )
 
     def file(self, path: Path, name: str) -> None:
         """Keep a copy of a file as the run's file ``name``."""

@@ -60,7 +60,8 @@ def test_a_pipeline_becomes_a_parent_run_and_its_stages_children(client, mlflow_
         for name in ("collect", "pretrain"):
             with begin(mlflow_spec, tmp_path / name, parent=pipeline) as stage:
                 stage.metrics({"train/loss": 2.5}, 1)
-                stage.text("hello", "samples/one.md")
+                (tmp_path / "one.md").write_text("hello")
+                stage.file(tmp_path / "one.md", "samples/one.md")
                 assert not stage.delivers
     parent = client.get_run(mlflow_id(tmp_path / "pipeline"))
     for name in ("collect", "pretrain"):
