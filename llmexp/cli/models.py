@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from llmexp.cli.places import Places
-from llmexp.cli.subject import Pipeline, Step, lineage, of_run, subject_or_folder
+from llmexp.cli.subject import Pipeline, Step, Subject, lineage, of_run, subject_or_folder
 from llmexp.config.mistakes import UserError
-from llmexp.stage.runs import pipeline_runs
+from llmexp.stage.runs import last_with
 from llmexp.store.artifact import Artifact
 
 if TYPE_CHECKING:
@@ -58,7 +58,10 @@ def find_model(reference: str, places: Places) -> FoundModel:
         UserError: there is none, or several are meant.
         Damaged: a file of it is not what was written.
     """
-    found = _newest(places) if reference == "last" else subject_or_folder(reference, places)
+    if reference == "last":
+        found: Subject | Path = of_run(last_with(("model",), places.store, places.runs), places)
+    else:
+        found = subject_or_folder(reference, places)
     if isinstance(found, Path):
         if not any((found / name).is_file() for name in ("model.json", "config.json")):
             raise UserError(f"{found} is a folder without model.json or config.json: it holds no model")
@@ -67,15 +70,6 @@ def find_model(reference: str, places: Places) -> FoundModel:
     artifact = step.artifact
     assert artifact is not None
     return FoundModel(artifact.folder(), step.label, step.stage, tuple(_training(artifact, places)))
-
-
-def _newest(places: Places) -> Pipeline:
-    """The newest run that has a model, or the newest of all when none has."""
-    folders = pipeline_runs(places.runs)
-    if not folders:
-        raise UserError(f"there is no run in {places.runs} yet. Start with `llmexp experiment=quickstart`.")
-    runs = (of_run(folder, places) for folder in reversed(folders))
-    return next((run for run in runs if _models(run)), of_run(folders[-1], places))
 
 
 def _models(run: Pipeline) -> list[Step]:

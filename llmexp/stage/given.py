@@ -6,7 +6,7 @@ from pathlib import Path
 
 from llmexp.config.mistakes import UserError
 from llmexp.stage.config import Need
-from llmexp.stage.runs import RunPart, artifacts_of, find_part, name_of, part_at
+from llmexp.stage.runs import RunPart, artifacts_of, find_part, last_with, name_of, part_at
 from llmexp.store.artifact import MANIFEST, Artifact
 from llmexp.store.errors import NoArtifact, StoreError
 from llmexp.store.store import Store
@@ -56,7 +56,7 @@ def find_given(reference: str, need: Need, store: Store, runs: Path) -> Artifact
     roots = ", ".join(map(str, store.roots))
     nothing = f"'{reference}' is no run, no artifact of {roots}, and no folder of a model or tokenizer"
     try:
-        found = meaning(reference, store, runs)
+        found = last(need, store, runs) if reference == "last" else meaning(reference, store, runs)
     except UserError as error:
         raise WrongInput(f"{nothing} ({error})", "see `llmexp store list`") from error
     except StoreError as error:
@@ -75,6 +75,12 @@ def find_given(reference: str, need: Need, store: Store, runs: Path) -> Artifact
             f"see `llmexp store list {need.kind}`",
         )
     return found
+
+
+def last(need: Need, store: Store, runs: Path) -> RunPart:
+    """What ``last`` means where something is needed: the newest run that has it."""
+    kinds = ("model", need.kind) if need.accepts("model") else (need.kind,)
+    return RunPart(last_with(kinds, store, runs))
 
 
 def references(given: str, need: Need) -> list[str]:

@@ -7,7 +7,7 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -157,6 +157,19 @@ def find_run(reference: str, runs: Path) -> Path:
     names = ", ".join(name_of(path, runs) for path in (matches or known)[-5:]) or "none yet"
     problem = "several runs match" if matches else f"there is no run in {runs} that matches"
     raise UserError(f"{problem} '{reference}'. Runs: {names}. See `llmexp status`.")
+
+
+def last_with(kinds: Iterable[str], store: Store, runs: Path) -> Path:
+    """The newest run that made, or found, an artifact of one of ``kinds``.
+
+    Raises:
+        UserError: there is none.
+    """
+    wanted = set(kinds)
+    for run_dir in reversed(pipeline_runs(runs)):
+        if any(artifact.kind in wanted for _, artifact in artifacts_of(run_dir, store)):
+            return run_dir
+    raise UserError(f"no run in {runs} has a {' or '.join(sorted(wanted))} yet. See `llmexp status`.")
 
 
 class RunPart(NamedTuple):

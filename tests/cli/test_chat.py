@@ -70,8 +70,8 @@ def test_last_is_the_newest_run_that_has_a_model(trained, tmp_path):
     assert find_model("last", places) == before
 
 
-def test_last_without_any_run_says_how_to_start(tmp_path):
-    with pytest.raises(UserError, match="experiment=quickstart"):
+def test_last_without_any_model_says_so(tmp_path):
+    with pytest.raises(UserError, match=r"no run in .* has a model yet"):
         find_model("last", Places(tmp_path, Store([tmp_path / "store"])))
 
 

@@ -286,6 +286,15 @@ def test_an_export_stands_for_a_model_where_the_run_has_no_model_itself():
         assert found(reference).name in (kept.name, "an-export")
 
 
+def test_last_is_the_newest_run_that_has_what_is_needed():
+    run_dir = a_run("12-00-00-mine", "pretrain")
+    newer = Path("outputs/runs/2026-01-31/13-00-00-corpus")
+    newer.mkdir()
+    record = json.loads((run_dir / "pipeline.json").read_text())
+    (newer / "pipeline.json").write_text(json.dumps({**record, "created": 2.0, "stages": {}}))
+    assert found("last").name == fingerprint(run_dir, "pretrain")
+
+
 def test_a_fingerprint_is_meant_before_a_run_whose_name_is_like_it():
     first = a_run("12-00-00-mine", "pretrain")
     start = fingerprint(first, "pretrain")
