@@ -22,6 +22,7 @@ GOLDEN = [
     *("collect.data.heldout=0.2", "curate.curation=none", "chats.data.phrasings=0"),
     *("bpe.tokenizer.vocab_size=300", "chats.data.problems.low=0", "chats.data.problems.high=9"),
     *("prompts.data.problems.low=0", "prompts.data.problems.high=9"),
+    *("chats.data.arithmetic_repeats=8", "grpo.optimizer.lr=3e-4"),
     # Long enough that some sums are right and some wrong: equal rewards would teach GRPO nothing.
     *("sft.trainer.max_steps=80", "sft.trainer.val_every=40", "grpo.trainer.global_batch=64"),
 ]
