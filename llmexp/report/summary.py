@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 COLUMNS = ("bits_per_byte", "perplexity", "ece", "assistant_loss", "exact_match")
 """Metrics that the terminal has room for; the report shows all."""
 
+NOTICED = 1.02
+"""So many times the bits are worth a word."""
+
 
 @dataclass(frozen=True)
 class NextCommand:
@@ -64,6 +67,9 @@ def parts(data: ReportData, *, samples: int) -> Iterable[RenderableType]:
     table = before_and_after(data.evaluation)
     if table:
         yield Padding(_models(table), (1, 2, 0, 2))
+    traded = _traded((data.evaluation or {}).get("table", {}))
+    if traded:
+        yield Padding(Text(traded, style="dim"), (0, 2))
     shown = _samples(data, samples)
     if shown is not None:
         yield Padding(shown, (1, 2, 0, 2))
@@ -74,7 +80,7 @@ def _learned(data: ReportData) -> str:
     evaluation = data.evaluation or {}
     table, baselines = evaluation.get("table", {}), evaluation.get("baselines", {})
     lines = []
-    bits = {n: float(r["bits_per_byte"]) for n, r in table.items() if r.get("bits_per_byte") is not None}
+    bits = _column(table, "bits_per_byte")
     if bits:
         name, best = min(bits.items(), key=lambda item: item[1])
         lines.append(f"Held-out text costs [bold]{number(best)}[/] bits per byte after {_escaped(name)}:")
@@ -84,9 +90,9 @@ def _learned(data: ReportData) -> str:
         ):
             if key in baselines:
                 lines.append(f"  {_against(best, float(baselines[key]))} {what} ({number(baselines[key])})")
-    exact = [(n, float(r["exact_match"])) for n, r in table.items() if r.get("exact_match") is not None]
+    exact = _column(table, "exact_match")
     if exact:
-        path = " → ".join(f"{_escaped(name)} [bold]{percent(value)}[/]" for name, value in exact)
+        path = " → ".join(f"{_escaped(name)} [bold]{percent(value)}[/]" for name, value in exact.items())
         lines.append(f"Held-out problems answered exactly: {path}")
     return "\n".join(lines)
 
@@ -111,6 +117,24 @@ def _models(table: Table) -> RenderableType:
         label = "initial weights" if row.name == "initial" else f"after {visible(row.name)}"
         grid.add_row(_escaped(label), *(_styled(row.cells[i], metric) for i, metric in chosen))
     return grid
+
+
+def _traded(table: dict[str, dict[str, Any]]) -> str:
+    """Why plain text got worse while answers got better; empty where that is not so."""
+    bits, answers = _column(table, "bits_per_byte"), _column(table, "assistant_loss")
+    if not bits or not answers:
+        return ""
+    best, last = min(bits, key=bits.__getitem__), list(table)[-1]
+    worse = bits.get(last, 0.0) > NOTICED * bits[best]
+    better = best in answers and last in answers and answers[last] < answers[best]
+    if not (worse and better):
+        return ""
+    return f"What follows {visible(best)} trains answers alone: they get better, plain text costs more bits."
+
+
+def _column(table: dict[str, dict[str, Any]], key: str) -> dict[str, float]:
+    """A metric by model, where it was measured."""
+    return {name: float(row[key]) for name, row in table.items() if row.get(key) is not None}
 
 
 def _styled(cell: Cell, metric: Metric) -> str:

@@ -48,6 +48,15 @@ def test_escape_sequences_of_a_generation_do_not_reach_the_terminal(data: Report
     assert "\x1b[31m" not in printed(data)
 
 
+def test_text_that_got_worse_for_better_answers_is_explained(data: ReportData):
+    assert "trains answers alone" not in printed(data)
+    table = data.evaluation["table"]
+    table["pretrain"]["assistant_loss"], table["grpo"]["assistant_loss"] = 8.0, 2.0
+    assert "What follows pretrain trains answers alone" in printed(data)
+    table["grpo"]["bits_per_byte"] = 1.5
+    assert "trains answers alone" not in printed(data)
+
+
 def test_a_run_without_evaluation_has_a_summary():
     assert "quickstart is ready" in printed(ReportData(title="quickstart"))
 
