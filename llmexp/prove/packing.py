@@ -59,7 +59,8 @@ def prove_packing(ready: Ready, progress: Progress) -> Proof:
         comparisons = compare_packed(model, rows, done=task.advance)
     documents = sum(len(pieces(row)) for row in rows)
     note = f"{len(rows)} rows of {loader.seq_len} tokens with {documents} documents, float64, dropout off"
-    return Proof("packing", ready.job.name, comparisons, [note])
+    rounding = "allowed is rounding: of logits in float64, and of a loss that is summed in float32"
+    return Proof("packing", ready.job.name, comparisons, [note, rounding])
 
 
 def _rows(ready: Ready, loader: LoaderSpec) -> Iterator[Batch]:
