@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -213,15 +215,37 @@ def _answer(conversation: Conversation, text: str) -> None:
     if dropped:
         _note(f"(the model no longer sees the oldest {dropped} turns: its context is full)")
     reply = conversation.reply()
-    try:
+    with _ctrl_c() as pressed:
         for piece in reply:
             sys.stdout.write(visible(piece))
             sys.stdout.flush()
-    except KeyboardInterrupt:
-        reply.close()
-        sys.stdout.write(" …")
+            if pressed():
+                reply.close()
+                sys.stdout.write(" …")
+                break
     sys.stdout.write("\n")
     sys.stdout.flush()
+
+
+@contextmanager
+def _ctrl_c() -> Iterator[Callable[[], bool]]:
+    """Whether Ctrl-C was pressed; the second time it interrupts.
+
+    An exception that is raised anywhere can be swallowed there, as in a destructor; a flag cannot.
+    """
+    seen = False
+
+    def handle(*_: object) -> None:
+        nonlocal seen
+        if seen:
+            raise KeyboardInterrupt
+        seen = True
+
+    before = signal.signal(signal.SIGINT, handle)
+    try:
+        yield lambda: seen
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _note(line: str) -> None:
