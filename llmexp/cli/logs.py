@@ -11,9 +11,9 @@ from dataclasses import asdict
 from typing import Any
 
 from llmexp.cli.places import places_of, run_and_stage, run_name, verb_parser
-from llmexp.evaluate.result import finite
 from llmexp.launch.logs import Entry, Log, follow
 from llmexp.stage.runs import stage_named
+from llmexp.track.params import jsonable
 
 EXAMPLES = """  llmexp logs last
   llmexp logs last -f
@@ -65,7 +65,7 @@ def _say(text: str) -> None:
 
 def _write_json(entry: Entry) -> None:
     """One JSON object a line."""
-    sys.stdout.write(json.dumps(finite(asdict(entry)), ensure_ascii=False) + "\n")
+    sys.stdout.write(json.dumps(jsonable(asdict(entry)), ensure_ascii=False) + "\n")
     sys.stdout.flush()
 
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from llmexp.evaluate.result import finite
+from llmexp.track.params import jsonable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -62,7 +62,7 @@ def row(made: Table, cells: Iterable[Any], style: str = "") -> None:
 
 def print_json(data: Any) -> None:
     """Strict JSON on standard output; numbers that are not finite as strings."""
-    json.dump(finite(data), sys.stdout, indent=1, ensure_ascii=False, allow_nan=False)
+    json.dump(jsonable(data), sys.stdout, indent=1, ensure_ascii=False, allow_nan=False)
     sys.stdout.write("\n")
 
 

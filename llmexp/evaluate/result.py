@@ -18,10 +18,11 @@ A part that was not measured is left out. Numbers that are not finite are the st
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from llmexp.track.params import jsonable
 
 FILE = "evaluation.json"
 """Name of the file in the artifact of an evaluation."""
@@ -32,21 +33,10 @@ INITIAL = "initial"
 _TASKS = {"assistant_loss": "chats", "exact_match": "problems"}
 
 
-def finite(value: Any) -> Any:
-    """Plain data with inf and NaN spelled as strings."""
-    if isinstance(value, dict):
-        return {str(k): finite(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [finite(v) for v in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    return value
-
-
 def write(result: dict[str, Any], folder: Path) -> Path:
     """Write ``evaluation.json`` into ``folder`` as strict JSON. Returns its path."""
     path = folder / FILE
-    path.write_text(json.dumps(finite(result), indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    path.write_text(json.dumps(jsonable(result), indent=1, allow_nan=False) + "\n", encoding="utf-8")
     return path
 
 
@@ -55,7 +45,7 @@ def summary(result: dict[str, Any]) -> dict[str, Any]:
     heldout = result.get("heldout", {})
     scalars = {key: heldout[key] for key in ("documents", "tokens", "bytes") if key in heldout}
     scalars |= {key: value for key, value in result.items() if key == "problems"}
-    return finite({**scalars, **result.get("baselines", {}), "models": result.get("table", {})})
+    return jsonable({**scalars, **result.get("baselines", {}), "models": result.get("table", {})})
 
 
 def tracked(result: dict[str, Any]) -> Iterator[tuple[int, dict[str, float]]]:

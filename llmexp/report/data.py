@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from llmexp.evaluate.result import finite
+from llmexp.track.params import jsonable
 
 Curve = list[list[float]]
 """Points [step, value] in order of the step; a value that was not finite is NaN."""
@@ -76,7 +76,7 @@ class ReportData:
 
     def as_json(self) -> dict[str, Any]:
         """Plain data for `json.dumps(..., allow_nan=False)`: not-finite numbers become strings."""
-        return finite(dataclasses.asdict(self))
+        return jsonable(dataclasses.asdict(self))
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> ReportData:

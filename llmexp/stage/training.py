@@ -25,6 +25,7 @@ from llmexp.plan.detect import multiplies_bf16
 from llmexp.stage.config import Pretrain, Sft, TrainingStage
 from llmexp.stage.context import Context
 from llmexp.tokenizer.folder import copy_tokenizer
+from llmexp.track.params import jsonable
 from llmexp.train.config import Precision
 from llmexp.train.fit import fit
 from llmexp.train.run import Compute, Source, Validate
@@ -74,7 +75,7 @@ def train(
     summary = dataclasses.asdict(result)
     summary["checkpoint"] = str(result.checkpoint) if result.checkpoint else None
     summary["n_params"] = sum(p.numel() for p in model.parameters())
-    return {k: v if not isinstance(v, float) or math.isfinite(v) else str(v) for k, v in summary.items()}
+    return jsonable(summary)
 
 
 def micro_batch(spec: TrainingStage, context: Context, model_spec: ModelSpec, loader: LoaderSpec) -> int:

@@ -17,7 +17,6 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import math
 import os
 import threading
 import time
@@ -25,6 +24,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from llmexp.track.params import jsonable
 
 log = logging.getLogger(__name__)
 
@@ -144,8 +145,7 @@ class Journal:
             for name, value in values.items():
                 key = self.rollback.key(name, step) if self.rollback else name
                 if self._see(key, step):
-                    number = float(value)
-                    fresh[key] = number if math.isfinite(number) else _spell(number)
+                    fresh[key] = jsonable(float(value))
             if fresh:
                 self._append(encode({"t": now_ms(), "s": step, "m": fresh}))
 
@@ -235,10 +235,6 @@ class Journal:
                 "%s cannot be written (%s); records are kept in memory and tried again", self.path, error
             )
         self._failed_at = time.monotonic()
-
-
-def _spell(number: float) -> str:
-    return "NaN" if math.isnan(number) else ("Infinity" if number > 0 else "-Infinity")
 
 
 def _cut_torn_line(fd: int) -> int:

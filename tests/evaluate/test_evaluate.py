@@ -12,10 +12,11 @@ import pytest
 from llmexp.data.shards import Shards
 from llmexp.evaluate.config import EvaluationSpec
 from llmexp.evaluate.documents import HeldOut
-from llmexp.evaluate.result import finite, summary, tracked
+from llmexp.evaluate.result import summary, tracked
 from llmexp.evaluate.run import evaluate
 from llmexp.evaluate.scores import NothingToScore
 from llmexp.model.io import load, save
+from llmexp.track.params import jsonable
 from llmexp.track.progress import Interrupted, Progress
 from llmexp.track.tracker import Tracker
 
@@ -70,7 +71,7 @@ def test_what_is_returned_is_written_as_strict_json(whole):
         raise AssertionError(name)
 
     text = (folder / "evaluation.json").read_text()
-    assert json.loads(text, parse_constant=refuse) == finite(result)
+    assert json.loads(text, parse_constant=refuse) == jsonable(result)
 
 
 def test_bits_per_byte_are_the_loss_in_bits_by_the_bytes_of_the_text(whole, shards):
