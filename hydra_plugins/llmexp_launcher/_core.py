@@ -18,6 +18,8 @@ from llmexp.config.lines import quoted
 from llmexp.config.mistakes import CompositionError
 from llmexp.config.spec import Mistake
 from llmexp.launch.signals import stop_on_signals
+from llmexp.report.summary import headline
+from llmexp.stage.reporting import report_data
 from llmexp.track.progress import INTERVAL, Interrupted
 
 POLL = 0.1
@@ -167,8 +169,13 @@ class Relay:
 
 
 def _table(returns: list[JobReturn]) -> None:
+    """What became of each job, with the figures by which they are compared."""
     for number, job in enumerate(returns):
-        words = "done" if job.status == JobStatus.COMPLETED else f"FAILED: {job._return_value}"
+        words = f"FAILED: {job._return_value}"
+        if job.status == JobStatus.COMPLETED:
+            run_dir = Path(job.working_dir)
+            figures = headline(report_data(run_dir, Path(str(job.cfg.paths.outputs)) / "runs"))
+            words = "done  " + "  ".join(f"{key} {value:.4g}" for key, value in figures.items())
         _say(f"[job {number}] {words}  {' '.join(job.overrides or [])}")
 
 
