@@ -132,18 +132,20 @@ def _run(opened: Session, cfg: DictConfig, given: argparse.Namespace) -> int:
         return _dry_run(composition, store)
     hydra_lines: Any = OmegaConf.to_container(cfg.hydra.overrides.hydra, resolve=False)
     explicit = any(line.lstrip("+").startswith("hydra.run.dir=") for line in hydra_lines)
-    folder = run_folder(composition, store, runs, Path(str(cfg.hydra.run.dir)) if explicit else None)
-    with open_dict(cfg.hydra):
-        cfg.hydra.run.dir = str(folder)
-    words = shlex.join(["llmexp", *sys.argv[1:]])
-    result = run_job(
-        task_function=lambda _: run_pipeline(composition, store, folder, command=words, quiet=given.quiet),
-        config=cfg,
-        job_dir_key="hydra.run.dir",
-        job_subdir_key=None,
-        configure_logging=False,
-        hydra_context=HydraContext(config_loader=opened.loader, callbacks=_callbacks()),
-    )
+    with run_folder(composition, store, runs, Path(str(cfg.hydra.run.dir)) if explicit else None) as folder:
+        with open_dict(cfg.hydra):
+            cfg.hydra.run.dir = str(folder)
+        words = shlex.join(["llmexp", *sys.argv[1:]])
+        result = run_job(
+            task_function=lambda _: run_pipeline(
+                composition, store, folder, command=words, quiet=given.quiet
+            ),
+            config=cfg,
+            job_dir_key="hydra.run.dir",
+            job_subdir_key=None,
+            configure_logging=False,
+            hydra_context=HydraContext(config_loader=opened.loader, callbacks=_callbacks()),
+        )
     if result.status.name == "FAILED":
         raise result._return_value
     return int(result.return_value)

@@ -215,7 +215,10 @@ class HuggingFaceSpec(SplitDataSpec):
 
 @dataclass(kw_only=True)
 class PythonStdlibSpec(SplitDataSpec):
-    """The standard library of the running Python: docstrings as prose, modules as code; none is imported."""
+    """The standard library of the running Python: docstrings as prose, modules as code; none is imported.
+
+    It is split by module: a module and its docstrings are held out together.
+    """
 
     builds: ClassVar[str] = "llmexp.corpus.stdlib:PythonStdlib"
     exclude: list[str] = setting(
@@ -311,7 +314,9 @@ class ArithmeticSpec(DataSpec):
 class DocstringChatsSpec(SplitDataSpec):
     """Conversations about the standard library, made from its docstrings, with some arithmetic.
 
-    ``heldout`` splits the docstrings; the arithmetic is split as `ArithmeticSpec` says.
+    ``heldout`` splits the docstrings by their modules, as `PythonStdlibSpec` does: with its share, or
+    a lower one, a held-out conversation is about a module that pre-training holds out. The arithmetic
+    is split as `ArithmeticSpec` says.
     """
 
     builds: ClassVar[str] = "llmexp.corpus.chats:DocstringChats"

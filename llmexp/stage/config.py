@@ -82,7 +82,7 @@ class StageSpec(Spec):
 class Collect(StageSpec):
     """Reads documents, conversations or prompts from a source and splits them into train and held-out."""
 
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
     makes: ClassVar[str] = "corpus"
     runs: ClassVar[str] = "llmexp.stage.collect:run"
     data: DataSpec = setting("Where text comes from.")

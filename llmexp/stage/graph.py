@@ -18,8 +18,9 @@ from llmexp.stage.config import Collect, Need, Pretrain, RootSpec, StageSpec, Tr
 from llmexp.stage.context import External, Input
 from llmexp.stage.given import WrongInput, find_given, references
 from llmexp.stage.heads import Head, Heads, read_head
+from llmexp.stage.runs import PipelineRecord, part_at
 from llmexp.store.config import PathsSpec
-from llmexp.store.fingerprint import fingerprint, user_sources
+from llmexp.store.fingerprint import file_sha256, fingerprint, user_sources
 from llmexp.store.store import Store
 
 
@@ -231,14 +232,20 @@ def locate(composition: Composition, store: Store, runs: Path) -> None:
             found = [_given(part, declared, key, store, runs) for part in parts]
             node.given[need] = dict(zip(labels(parts), found, strict=True))
         source = _sources(node, store) | _start(node, store, runs)
-        node.fingerprint = fingerprint(
-            kind=node.spec.makes,
-            stage=node.kind,
-            version=node.spec.version,
-            config=as_data(node.spec, result_only=True),
-            inputs=input_fingerprints(node, composition),
-            source=source,
-        )
+        node.fingerprint = _fingerprint(node, composition, source)
+        if resumed := _resumed(node, runs):
+            node.fingerprint = _fingerprint(node, composition, source | resumed)
+
+
+def _fingerprint(node: Node, composition: Composition, source: dict[str, str]) -> str:
+    return fingerprint(
+        kind=node.spec.makes,
+        stage=node.kind,
+        version=node.spec.version,
+        config=as_data(node.spec, result_only=True),
+        inputs=input_fingerprints(node, composition),
+        source=source,
+    )
 
 
 def input_fingerprints(node: Node, composition: Composition) -> dict[str, str | list[str]]:
@@ -303,3 +310,24 @@ def _start(node: Node, store: Store, runs: Path) -> dict[str, str]:
     start = _given(node.spec.model.init_from, Need("model"), f"{node.name}.model.init_from", store, runs)
     node.spec.model.init_from = str(start.path)
     return {"init_from": start.fingerprint}
+
+
+def _resumed(node: Node, runs: Path) -> dict[str, str]:
+    """A checkpoint that ``trainer.resume`` names counts by its content; the spec gets its folder.
+
+    One of a run that makes this very artifact does not count: to go on from it is what ``auto`` does,
+    and gives what an uninterrupted run gives. ``node`` has the fingerprint that it has without.
+    """
+    if not isinstance(node.spec, TrainingStage) or node.spec.trainer.resume in ("auto", "never"):
+        return {}
+    from llmexp.train.checkpoint import MANIFEST
+    from llmexp.train.resume import find_checkpoint
+
+    checkpoint = find_checkpoint(Path(node.spec.trainer.resume)).path.absolute()
+    node.spec.trainer.resume = str(checkpoint)
+    part = part_at(checkpoint.parents[1], runs)
+    if part is not None and part.stage is not None:
+        made = PipelineRecord.read(part.run_dir).stages[part.stage]
+        if made.fingerprint == node.fingerprint:
+            return {}
+    return {"resume": file_sha256(checkpoint / MANIFEST)}  # it holds the hashes of the other files

@@ -230,7 +230,8 @@ class TrainerSpec(Spec):
         "Newest checkpoints that are kept.", default=2, ge=1, unit="checkpoints", result=False
     )
     resume: str = setting(
-        "auto: from this run's newest valid checkpoint; never; or the path of a checkpoint or of a run.",
+        "auto: from this run's newest valid checkpoint; never; or the path of a checkpoint or of a run, "
+        "which counts by its content.",
         default="auto",
         result=False,
     )

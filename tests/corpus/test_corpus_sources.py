@@ -21,7 +21,7 @@ from llmexp.corpus.arithmetic import Problem, problems
 from llmexp.corpus.collect import collect, source_paths
 from llmexp.corpus.config import ArithmeticSpec, JsonlSpec, ProblemsSpec, SplitDataSpec, TextFilesSpec
 from llmexp.corpus.faults import BadData
-from llmexp.corpus.records import SPLITS, CorpusWriter, Record, read_records, well_formed
+from llmexp.corpus.records import SPLITS, CorpusWriter, Record, normalized, read_records, well_formed
 from llmexp.corpus.source import SplitSource
 from llmexp.track.progress import Interrupted
 
@@ -103,6 +103,23 @@ def test_no_answer_about_the_library_is_on_both_sides_of_the_split(chats: Path) 
     ]
     assert answers[0].isdisjoint(answers[1])
     assert len(answers[0]) > 1500
+
+
+def test_heldout_conversations_are_about_heldout_modules_only(
+    chats: Path, stdlib: tuple[Path, dict[str, Any]]
+) -> None:
+    texts = [
+        normalized(record["text"])
+        for record in read_records(stdlib[0], "train")
+        if record["source"] == "docstrings"
+    ]
+    trained = "\n".join(texts)
+    heldout = [record for record in read_records(chats, "heldout") if record["source"] == "docstrings"]
+    modules = {record["split_key"] for record in read_records(stdlib[0], "heldout")}
+    assert len(heldout) > 50
+    assert {record["split_key"] for record in heldout} <= modules
+    answers = [normalized(record["messages"][1]["content"]).rstrip(".") for record in heldout]
+    assert sum(answer in trained for answer in answers) <= len(answers) // 10
 
 
 def test_a_known_function_is_asked_about(chats: Path) -> None:

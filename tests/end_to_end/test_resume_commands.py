@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from commands import SMALL, must, run, runs
+from commands import SMALL, must, run, runs, would_run
 
 INPUTS = Path(__file__).parents[1] / "cases" / "inputs"
 
@@ -15,6 +15,11 @@ INPUTS = Path(__file__).parents[1] / "cases" / "inputs"
 def step_of(folder: Path, step: int) -> Path:
     """A checkpoint of the folder's pretraining."""
     return next(folder.glob(f"outputs/runs/*/*/pretrain/checkpoints/step-{step:08d}"))
+
+
+def step_in(run_dir: Path, step: int) -> Path:
+    """A checkpoint of one training stage's run."""
+    return run_dir / "checkpoints" / f"step-{step:08d}"
 
 
 def test_a_checkpoint_that_is_not_there_is_a_mistake_and_leaves_no_run(done_once):
@@ -51,6 +56,24 @@ def test_a_checkpoint_of_another_model_is_refused_with_what_differs(again):
     done = run(again, *SMALL, *words)
     assert done.returncode == 2, done.stderr
     assert "feed_forward.down.weight is (32, 64) in the checkpoint and (64, 64) in the model" in done.stderr
+
+
+def test_a_checkpoint_of_another_run_is_part_of_what_the_artifact_is(again):
+    must(again, *SMALL, "seed=1")
+    other = runs(again)[-1] / "pretrain"
+    resumed = ["seed=2", f"trainer.resume={other}"]
+    must(again, *SMALL, *resumed)
+    assert would_run(again, *SMALL, "seed=2") == ["pretrain"]
+    assert would_run(again, *SMALL, *resumed) == []
+    assert would_run(again, *SMALL, "seed=2", f"trainer.resume={step_in(other, 8)}") == []
+
+
+def test_a_checkpoint_of_the_same_artifacts_own_run_is_what_auto_takes(again):
+    own = runs(again)[-1] / "pretrain"
+    assert would_run(again, *SMALL, f"trainer.resume={own}") == []
+    copied = again / "copied"
+    shutil.copytree(step_in(own, 8), copied / "step-00000008")
+    assert would_run(again, *SMALL, f"trainer.resume={copied}") == ["pretrain"]
 
 
 def test_a_first_start_says_that_there_is_no_checkpoint(done_once):
