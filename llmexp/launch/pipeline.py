@@ -35,9 +35,8 @@ def run_folder(composition: Composition, store: Store, runs: Path, explicit: Pat
     if explicit is not None:
         lease = _lease_on(explicit)
     else:
-        lease = _lease_on_unfinished(_marks(store), _identity(composition))
-        if lease is None:
-            lease = _lease_on(new_folder(runs, composition.title))
+        gone_on = _lease_on_unfinished(_marks(store), _identity(composition))
+        lease = gone_on or _lease_on(new_folder(runs, composition.title))
     try:
         yield Path(lease.lock_file).parent
     finally:
