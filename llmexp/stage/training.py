@@ -51,8 +51,8 @@ def train(
     """
     if spec.trainer.stop_when is not None and validate is None:
         raise UserError(
-            f"{context.name}.trainer.stop_when: is {spec.trainer.stop_when.value}, and nothing is held out to "
-            "measure it on: hold some of the data out (data.heldout=0.05), or set trainer.stop_when=null"
+            f"{context.name}.trainer.stop_when: is {spec.trainer.stop_when.value}, and nothing is held out "
+            "to measure it on: hold some of the data out (data.heldout=0.05), or set trainer.stop_when=null"
         )
     model.train()
     on_cpu = device_kind(spec.trainer.device.value) == "cpu"
