@@ -33,6 +33,10 @@ class DataSpec(Spec):
         """Whether its records hold messages; None: only its records can tell."""
         return None
 
+    def holds_out(self) -> bool | None:
+        """Whether some of its records are held out; None: only its records can tell."""
+        return None
+
 
 @dataclass(kw_only=True)
 class SplitDataSpec(DataSpec):
@@ -47,6 +51,10 @@ class SplitDataSpec(DataSpec):
     max_documents: int | None = setting(
         "At most so many documents, the first ones read; empty = all.", default=None, ge=1
     )
+
+    def holds_out(self) -> bool:
+        """Where a share is to be held out."""
+        return self.heldout > 0
 
 
 @dataclass(kw_only=True)
@@ -343,6 +351,10 @@ class DocstringChatsSpec(SplitDataSpec):
         """Something is made."""
         if not (self.phrasings or self.n_arithmetic):
             yield Mistake("phrasings", "neither docstrings nor arithmetic are used", "set phrasings=1")
+
+    def holds_out(self) -> bool:
+        """Docstrings, or arithmetic."""
+        return super().holds_out() or self.n_arithmetic_heldout > 0
 
     def gives_chats(self) -> bool:
         """Always."""

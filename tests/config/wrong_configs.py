@@ -358,6 +358,25 @@ WRONG = [
         "are set",
         "exactly one",
     ),
+    Wrong(
+        "combination",
+        "trainer",
+        ("trainer.stop_when=val_loss_rises",),
+        (Told("pretrain.trainer.val_every", "stop_when=val_loss_rises never", "default", "stop_when=null"),),
+    ),
+    Wrong(
+        "combination of groups",
+        "trainer",
+        ("trainer.stop_when=val_loss_rises", "trainer.val_every=10", "collect.data.heldout=0"),
+        (
+            Told(
+                "pretrain.trainer.stop_when",
+                "nothing is held out",
+                "override trainer.stop_when=val_loss_rises",
+                "data.heldout=0.05",
+            ),
+        ),
+    ),
     line(
         "combination of groups",
         "loader",
