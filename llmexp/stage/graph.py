@@ -286,20 +286,27 @@ def _given(reference: str, need: Need, key: str, store: Store, runs: Path) -> In
 
 
 def _sources(node: Node, store: Store) -> dict[str, str]:
-    """Hashes of what is outside the store: source data, and a person's own packages."""
+    """Hashes of what is outside the store: source data, and a person's own packages.
+
+    Of a source on the Hub it is the commit, which the spec gets: a later push is not read under this one.
+    """
     found = user_sources(as_data(node.spec))
     if isinstance(node.spec, Collect):
-        from llmexp.corpus.collect import source_paths, source_revision
+        from llmexp.corpus.collect import pin_revision, source_paths
 
-        paths, revision = source_paths(node.spec.data), source_revision(node.spec.data)
+        paths, revision = source_paths(node.spec.data), pin_revision(node.spec.data)
         if paths:
             found["data"] = store.hasher.content_hash(paths)
         if revision is not None:
             found["revision"] = revision
     if isinstance(node.spec, TrainTokenizer):
-        files = node.spec.tokenizer.source_paths()
+        from llmexp.tokenizer import imported
+
+        files, revision = node.spec.tokenizer.source_paths(), imported.pin_revision(node.spec.tokenizer)
         if files:
             found["tokenizer"] = store.hasher.content_hash(files)
+        if revision is not None:
+            found["revision"] = revision
     return found
 
 
