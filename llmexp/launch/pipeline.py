@@ -32,11 +32,8 @@ def run_folder(composition: Composition, store: Store, runs: Path, explicit: Pat
         UserError: another command works in the explicit folder.
     """
     locate(composition, store, runs)
-    if explicit is not None:
-        lease = _lease_on(explicit)
-    else:
-        gone_on = _lease_on_unfinished(_marks(store), _identity(composition))
-        lease = gone_on or _lease_on(new_folder(runs, composition.title))
+    lease = None if explicit else _lease_on_unfinished(_marks(store), _identity(composition))
+    lease = lease or _lease_on(explicit or new_folder(runs, composition.title))
     try:
         yield Path(lease.lock_file).parent
     finally:

@@ -333,6 +333,7 @@ class Evaluate(StageSpec):
 class Export(StageSpec):
     """Writes a model in a format that other tools open."""
 
+    version: ClassVar[int] = 2
     needs: ClassVar[dict[str, Need]] = {"model": Need("model"), "report": Need("report", optional=True)}
     makes: ClassVar[str] = "export"
     runs: ClassVar[str] = "llmexp.stage.export:run"

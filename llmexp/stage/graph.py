@@ -13,10 +13,11 @@ from llmexp.config.mistakes import CompositionError, UserError
 from llmexp.config.spec import Mistake, as_data
 from llmexp.config.typed import file_of, source_of
 from llmexp.config.validate import Materialise, secret_values
-from llmexp.model.folder import ModelFolderError
+from llmexp.model.families.base import fitting_overrides
+from llmexp.model.folder import ModelFolderError, find_folder, read_spec
 from llmexp.stage.config import Collect, Need, Pretrain, RootSpec, StageSpec, TrainingStage, TrainTokenizer
 from llmexp.stage.context import External, Input
-from llmexp.stage.given import WrongInput, find_given, references
+from llmexp.stage.given import WrongInput, find_given, on_hub, references
 from llmexp.stage.heads import Head, Heads, read_head
 from llmexp.stage.runs import PipelineRecord, part_at
 from llmexp.store.config import PathsSpec
@@ -170,6 +171,7 @@ def _check_inputs(nodes: dict[str, Node], paths: PathsSpec) -> Iterator[Mistake]
                 known = [heads[one] for one in _makers(node, need) if one in heads]
             needs[need] = tuple(known)
         mistakes += node.spec.check_needs(needs)
+        mistakes += _check_start(node.spec, needs, store, runs)
         heads[node.name] = node.spec.head(needs)
         yield from (m.under(f"stages.{node.name}") for m in mistakes)
 
@@ -212,10 +214,43 @@ def _given_heads(
             kind = declared.kind if isinstance(found, Path) else found.kind
             known.append(read_head(kind, folder))
         except WrongInput as error:
-            mistakes.append(Mistake(f"inputs.{need}", error.problem, error.remedy))
+            if on_hub(reference, declared):
+                known.append(Head())  # a check asks no network: it will be known when it is there
+            else:
+                mistakes.append(Mistake(f"inputs.{need}", error.problem, error.remedy))
         except ModelFolderError as error:
             mistakes.append(Mistake(f"inputs.{need}", str(error), "give the folder of a model"))
     return known, mistakes
+
+
+def _check_start(spec: StageSpec, needs: Heads, store: Store, runs: Path) -> Iterator[Mistake]:
+    """What ``model.init_from`` names is there, and is the model that is configured."""
+    if not isinstance(spec, Pretrain) or spec.model.init_from is None:
+        return
+    reference, need, path = spec.model.init_from, Need("model"), "model.init_from"
+    try:
+        found = find_given(reference, need, store, runs)
+        stored = read_spec(found if isinstance(found, Path) else found.path)
+    except WrongInput as error:
+        if not on_hub(reference, need):  # a check asks no network
+            yield Mistake(path, error.problem, error.remedy)
+        return
+    except ModelFolderError as error:
+        yield Mistake(path, str(error), "give the folder of a model")
+        return
+    overrides = fitting_overrides(spec.model, stored)
+    if overrides:
+        yield Mistake(path, f"{reference} holds another model than the one configured", f"set {overrides}")
+    rows, tokens = (
+        stored.vocab_size or 0,
+        max((head.vocab_size or 0 for head in needs["tokenizer"]), default=0),
+    )
+    if rows < tokens:
+        yield Mistake(
+            path,
+            f"{reference} has a vocabulary of {rows}, and the tokenizer one of {tokens}",
+            "take the model's own tokenizer, with inputs.tokenizer",
+        )
 
 
 def locate(composition: Composition, store: Store, runs: Path) -> None:
@@ -281,30 +316,45 @@ def _given(reference: str, need: Need, key: str, store: Store, runs: Path) -> In
     try:
         found = find_given(reference, need, store, runs)
     except WrongInput as error:
-        raise UserError(f"{key}: {error}") from error
+        if not on_hub(reference, need):
+            raise UserError(f"{key}: {error}") from error
+        try:
+            found = find_folder(reference)
+        except ModelFolderError as absent:
+            raise UserError(f"{key}: {absent}") from absent
     return External.at(need.kind, found, store.hasher) if isinstance(found, Path) else found
 
 
 def _sources(node: Node, store: Store) -> dict[str, str]:
-    """Hashes of what is outside the store: source data, and a person's own packages."""
+    """Hashes of what is outside the store: source data, and a person's own packages.
+
+    Of a source on the Hub it is the commit, which the spec gets: a later push is not read under this one.
+    """
     found = user_sources(as_data(node.spec))
     if isinstance(node.spec, Collect):
-        from llmexp.corpus.collect import source_paths, source_revision
+        from llmexp.corpus.collect import pin_revision, source_paths
 
-        paths, revision = source_paths(node.spec.data), source_revision(node.spec.data)
+        paths, revision = source_paths(node.spec.data), pin_revision(node.spec.data)
         if paths:
             found["data"] = store.hasher.content_hash(paths)
         if revision is not None:
             found["revision"] = revision
     if isinstance(node.spec, TrainTokenizer):
-        files = node.spec.tokenizer.source_paths()
+        from llmexp.tokenizer import imported
+
+        files, revision = node.spec.tokenizer.source_paths(), imported.pin_revision(node.spec.tokenizer)
         if files:
             found["tokenizer"] = store.hasher.content_hash(files)
+        if revision is not None:
+            found["revision"] = revision
     return found
 
 
 def _start(node: Node, store: Store, runs: Path) -> dict[str, str]:
-    """What ``model.init_from`` names counts by its content; the spec gets its folder."""
+    """What ``model.init_from`` names counts by its content; the spec gets its folder.
+
+    Of a name on the Hub that is the folder of the commit that was resolved.
+    """
     if not isinstance(node.spec, Pretrain) or node.spec.model.init_from is None:
         return {}
     start = _given(node.spec.model.init_from, Need("model"), f"{node.name}.model.init_from", store, runs)

@@ -11,6 +11,7 @@ from typing import Any
 from llmexp.config.spec import as_data, target
 from llmexp.stage.config import RootSpec, StageSpec
 from llmexp.stage.context import Context, External, Input
+from llmexp.store.store import Store
 from llmexp.track import tracker as tracking
 from llmexp.track.masking import mask_of
 from llmexp.track.progress import Progress
@@ -67,6 +68,7 @@ def run_job(
         should_stop=should_stop,
         guard=guard,
         hardware=job.root.hardware,
+        store=Store(job.root.paths.roots),
         rank=rank,
         world=world,
     )

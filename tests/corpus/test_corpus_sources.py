@@ -18,8 +18,15 @@ from hypothesis import strategies as st
 
 from llmexp.config.spec import setting
 from llmexp.corpus.arithmetic import Problem, problems
-from llmexp.corpus.collect import collect, source_paths
-from llmexp.corpus.config import ArithmeticSpec, JsonlSpec, ProblemsSpec, SplitDataSpec, TextFilesSpec
+from llmexp.corpus.collect import collect, pin_revision, source_paths
+from llmexp.corpus.config import (
+    ArithmeticSpec,
+    HuggingFaceSpec,
+    JsonlSpec,
+    ProblemsSpec,
+    SplitDataSpec,
+    TextFilesSpec,
+)
 from llmexp.corpus.faults import BadData
 from llmexp.corpus.records import SPLITS, CorpusWriter, Record, normalized, read_records, well_formed
 from llmexp.corpus.source import SplitSource
@@ -289,3 +296,22 @@ def test_memory_does_not_grow_with_the_corpus(tmp_path: Path) -> None:
     command = [sys.executable, "-c", MEMORY, str(tmp_path)]
     run = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert float(run.stdout) < 40  # MiB, while 200 MB pass
+
+
+def test_a_dataset_on_the_hub_is_read_at_the_commit_that_it_was_known_by(tmp_path, monkeypatch) -> None:
+    loaded = []
+
+    def load_dataset(*_: Any, revision: str, **__: Any) -> list[Record]:
+        loaded.append(revision)
+        return [{"text": f"text {number}"} for number in range(99)]
+
+    monkeypatch.setattr("llmexp.corpus.hub.resolved_revision", lambda _, revision: f"commit of {revision}")
+    monkeypatch.setattr("datasets.load_dataset", load_dataset)
+    spec = HuggingFaceSpec(path="owner/data", revision="main")
+    assert pin_revision(spec) == "commit of main"
+    collect(spec, tmp_path / "out")
+    assert loaded == ["commit of main"]
+
+
+def test_a_local_folder_of_a_dataset_has_no_commit(tmp_path) -> None:
+    assert pin_revision(HuggingFaceSpec(path=str(tmp_path))) is None
