@@ -16,7 +16,7 @@ from pathlib import Path
 
 from llmexp.cli.terminal import size
 from llmexp.plan.detect import multiplies_bf16
-from llmexp.store.machine import cores
+from llmexp.store.machine import cores, memory
 
 OK, NOTE, WARNING, ERROR = "ok", "note", "warning", "error"
 """``note``: something that only some runs need is not there; ``error``: nothing works without it."""
@@ -230,12 +230,11 @@ def cores_and_memory() -> Iterator[Finding]:
 
     usable, all_there = cores(), os.cpu_count()
     yield Finding("cores", OK, f"{usable} of {all_there}" if usable != all_there else str(usable))
-    memory = psutil.virtual_memory()
-    short = memory.available < LITTLE_MEMORY
+    total = memory()
+    available = min(total, psutil.virtual_memory().available)
+    short = available < LITTLE_MEMORY
     fix = "lower trainer.micro_batch, or end other programs" if short else ""
-    yield Finding(
-        "memory", WARNING if short else OK, f"{size(memory.total)}, {size(memory.available)} available", fix
-    )
+    yield Finding("memory", WARNING if short else OK, f"{size(total)}, {size(available)} available", fix)
 
 
 def plugins() -> Iterator[Finding]:
