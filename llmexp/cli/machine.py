@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import importlib.metadata
 import os
 import platform
@@ -9,6 +10,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -169,8 +171,13 @@ def _server(uri: str) -> Finding:
     from llmexp.track.masking import without_credentials
 
     shown = without_credentials(uri)
+    user, at, rest = uri.partition("://")[2].rpartition("@")
+    request = urllib.request.Request(f"{uri.partition('://')[0]}://{rest.rstrip('/')}/health")
+    if at:  # urllib takes them for a part of the host's name
+        word = base64.b64encode(urllib.parse.unquote(user).encode()).decode()
+        request.add_header("Authorization", f"Basic {word}")
     try:
-        with urllib.request.urlopen(f"{uri.rstrip('/')}/health", timeout=PATIENCE) as answer:
+        with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
             return Finding("mlflow", OK, f"{shown} answers ({answer.status})")
     except OSError as error:
         fix = "runs go on without it; deliver later with `llmexp sync`, or correct tracking.uri"

@@ -183,6 +183,7 @@ def write_job(job: StageJob, path: Path) -> None:
         "run_dir": str(job.run_dir),
         "pipeline_dir": str(job.pipeline_dir),
         "secrets": sorted(job.secrets),
+        "secret_paths": sorted(job.secret_paths),
     }
     path.touch(mode=0o600)
     path.chmod(0o600)
@@ -211,6 +212,7 @@ def read_job(path: Path) -> StageJob:
         run_dir=Path(data["run_dir"]),
         pipeline_dir=Path(data["pipeline_dir"]),
         secrets=frozenset(data["secrets"]),
+        secret_paths=frozenset(data["secret_paths"]),
     )
 
 
