@@ -20,6 +20,7 @@ from llmexp.config.spec import Mistake
 from llmexp.launch.signals import stop_on_signals
 from llmexp.report.summary import headline
 from llmexp.stage.reporting import report_data
+from llmexp.track.masking import without_credentials
 from llmexp.track.progress import INTERVAL, Interrupted
 
 POLL = 0.1
@@ -48,6 +49,9 @@ class SweptJob(JobReturn):  # type: ignore[misc]
 
 def launch(launcher: Any, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> list[JobReturn]:
     """Compose all jobs, so that a mistake in any stops before the first; then run them."""
+    record = Path(str(launcher.config.hydra.sweep.dir)) / "multirun.yaml"
+    if record.is_file():
+        record.write_text(without_credentials(record.read_text()))
     jobs = _composed(launcher, job_overrides, initial_job_idx)
     limit = launcher.config.sweep.max_failed
     returns: list[JobReturn] = []
@@ -182,5 +186,5 @@ def _table(returns: list[JobReturn]) -> None:
 def _say(text: str) -> None:
     """A line for people. Who reads it may leave: the jobs go on."""
     with contextlib.suppress(OSError):
-        sys.stderr.write(text + "\n")
+        sys.stderr.write(without_credentials(text) + "\n")
         sys.stderr.flush()

@@ -101,10 +101,11 @@ def _only_prints(verb: str, args: list[str]) -> bool:
 def _told(error: BaseException, *, whole: bool) -> int:
     """Word an error for the person, with its ``whole`` trace on request, and give the exit code."""
     from llmexp.cli.errors import code_and_text
+    from llmexp.track.masking import without_credentials
 
     code, text = code_and_text(error)
     with contextlib.suppress(BrokenPipeError):
         if whole:
-            sys.stderr.write("".join(traceback.format_exception(error)))
-        sys.stderr.write(text.rstrip() + "\n")
+            sys.stderr.write(without_credentials("".join(traceback.format_exception(error))))
+        sys.stderr.write(without_credentials(text.rstrip()) + "\n")
     return code

@@ -12,7 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 from llmexp.config.mistakes import CompositionError, UserError
 from llmexp.config.spec import Mistake, as_data
 from llmexp.config.typed import file_of, source_of
-from llmexp.config.validate import Materialise, secret_values
+from llmexp.config.validate import Materialise, secret_paths, secret_values
 from llmexp.model.families.base import fitting_overrides
 from llmexp.model.folder import ModelFolderError, find_folder, read_spec
 from llmexp.stage.config import Collect, Need, Pretrain, RootSpec, StageSpec, TrainingStage, TrainTokenizer
@@ -23,6 +23,7 @@ from llmexp.stage.runs import PipelineRecord, part_at
 from llmexp.store.config import PathsSpec
 from llmexp.store.fingerprint import file_sha256, fingerprint, user_sources
 from llmexp.store.store import Store
+from llmexp.track.masking import Mask, mask_of
 
 
 @dataclass(kw_only=True)
@@ -37,6 +38,8 @@ class Node:
     """Need to the stage, or stages, that make it."""
     given: dict[str, dict[str, Input]] = field(default_factory=dict)
     """Need to what a person gave instead, by name."""
+    secret_paths: frozenset[str] = frozenset()
+    """Places in ``spec`` whose values the environment gave."""
     fingerprint: str = ""
 
     def inputs(self, made: Mapping[str, Input]) -> dict[str, Input | dict[str, Input]]:
@@ -106,13 +109,18 @@ def _materialise(cfg: DictConfig, sources: dict[str, str]) -> tuple[Composition 
     make = Materialise(sources)
     root = make.spec(_without_stages(cfg))
     specs = {str(name): make.spec(node, f"stages.{name}") for name, node in cfg.stages.items()}
-    nodes = {}
+    nodes, secrets = {}, secret_paths(cfg)
     for name, entry in cfg.pipeline.stages.items():
         spec = specs.get(str(name))
         if spec is not None:
             needs = cast(dict[str, Any], OmegaConf.to_container(entry.needs))
+            start = f"stages.{name}."
             nodes[str(name)] = Node(
-                name=str(name), kind=str(entry.stage), spec=cast(StageSpec, spec), needs=needs
+                name=str(name),
+                kind=str(entry.stage),
+                spec=cast(StageSpec, spec),
+                needs=needs,
+                secret_paths=frozenset(p.removeprefix(start) for p in secrets if p.startswith(start)),
             )
     if root is not None:
         told: dict[tuple[str, str], Mistake] = {}
@@ -125,7 +133,8 @@ def _materialise(cfg: DictConfig, sources: dict[str, str]) -> tuple[Composition 
             told[once, mistake.problem] = replace(mistake, source=source)
         make.mistakes += told.values()
     if root is None or make.mistakes:
-        return None, [_shown(m) for m in make.mistakes]
+        mask = mask_of(secret_values(cfg))
+        return None, [_shown(m, mask) for m in make.mistakes]
     choices = cfg.hydra.runtime.choices
     title = str(choices.get("experiment") or choices.get("pipeline") or cfg.stage)
     return Composition(
@@ -146,9 +155,10 @@ def _without_stages(cfg: DictConfig) -> DictConfig:
     return root
 
 
-def _shown(mistake: Mistake) -> Mistake:
-    """Paths as a person writes them: ``sft.optimizer.lr``."""
-    return Mistake(mistake.path.removeprefix("stages."), mistake.problem, mistake.remedy, mistake.source)
+def _shown(mistake: Mistake, mask: Mask) -> Mistake:
+    """Paths as a person writes them, ``sft.optimizer.lr``; values without secrets."""
+    words = (mask(text) for text in (mistake.problem, mistake.remedy, mistake.source))
+    return Mistake(mistake.path.removeprefix("stages."), *words)
 
 
 def _is_edge(mistake: Mistake) -> bool:

@@ -13,7 +13,7 @@ from llmexp.stage.config import RootSpec, StageSpec
 from llmexp.stage.context import Context, External, Input
 from llmexp.store.store import Store
 from llmexp.track import tracker as tracking
-from llmexp.track.masking import mask_of
+from llmexp.track.masking import hidden, mask_of
 from llmexp.track.progress import Progress
 from llmexp.track.tracker import Tracker
 
@@ -35,6 +35,8 @@ class StageJob:
     run_dir: Path
     pipeline_dir: Path
     secrets: frozenset[str] = field(default_factory=frozenset)
+    secret_paths: frozenset[str] = field(default_factory=frozenset)
+    """Places in ``spec`` that hold secrets."""
 
 
 def run_job(
@@ -74,7 +76,7 @@ def run_job(
     )
     with tracker:
         try:
-            tracker.params(as_data(job.spec))
+            tracker.params(hidden(as_data(job.spec), job.secret_paths))
             flat: Any = {k: list(v.values()) if isinstance(v, dict) else v for k, v in job.inputs.items()}
             tracker.lineage(flat, job.output)
             summary: dict[str, Any] = target(job.spec.runs)(job.spec, context)
