@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check
 TORCH := $(shell sed -n 's/^torch==//p' constraints.txt)
 
-.PHONY: demo test check lint types imports install install-dev proof proofs wheel docs clean help
+.PHONY: demo test test-wheel bench check lint types imports install install-dev proof proofs wheel docs clean help
 
 help:  ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -16,6 +16,15 @@ demo: install  ## venv, install, and the whole life of a small model on real tex
 
 test: install-dev  ## the tests that any user can run
 	@$(BIN)/python -m pytest
+
+test-wheel: install-dev  ## the wheel, also on the newest other Python here (gigabytes from the index)
+	@LLMEXP_TEST_OTHER_PYTHON=1 $(BIN)/python -m pytest tests/end_to_end/test_wheel.py -o timeout=1800
+
+# Apart from the tests, since what else the machine does moves a ratio. The full benches have tighter aims.
+bench: install-dev  ## short benches against peers, which fail at a collapse of speed (2 minutes)
+	@$(BIN)/python -m bench.train_step --blocks 6 --steps 1 --batch 4 --seq-len 128 --at-least 0.85
+	@$(BIN)/python -m bench.dataloader --steps 20 --at-most 0.05
+	@$(BIN)/python -m bench.tokenize_speed --mb 2 --blocks 5 --at-least 2.5
 
 install: $(VENV)/.installed  ## llmexp in a venv, torch for the device found here
 

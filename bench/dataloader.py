@@ -8,13 +8,14 @@ The step is a forward and a backward pass of a small decoder, the quickest step 
 from __future__ import annotations
 
 import argparse
+import sys
 import tempfile
 import time
 from pathlib import Path
 
 import numpy as np
 
-from bench.ratio import median_interval, show
+from bench.ratio import fails, median_interval, show
 from llmexp.data.config import PACKINGS, LoaderSpec
 from llmexp.data.shards import Shards, ShardWriter
 
@@ -29,13 +30,14 @@ def random_shards(folder: Path, n_tokens: int, chat: bool) -> Shards:
     return Shards(folder, "train")
 
 
-def main() -> None:
+def main() -> int:
     """Time steps and what they wait."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--packing", choices=PACKINGS, default="documents")
     parser.add_argument("--batch", type=int, default=16, help="samples in a step")
     parser.add_argument("--seq-len", type=int, default=256)
+    parser.add_argument("--at-most", type=float, help="fail when the median share is above this")
     asked = parser.parse_args()
     import torch
 
@@ -60,9 +62,11 @@ def main() -> None:
             if step >= 2:
                 shares.append(source.waited / (time.perf_counter() - began))
         source.close()
-    show(f"dataloader: waiting / step time ({asked.packing})", median_interval(shares), "< 0.01")
+    share = median_interval(shares)
+    show(f"dataloader: waiting / step time ({asked.packing})", share, "< 0.01")
     print(f"dataloader: waiting / step time over all {asked.steps} steps: {sum(shares) / len(shares):.4f}")
+    return fails(share[0], at_most=asked.at_most)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -50,3 +50,12 @@ def show(name: str, ratio: tuple[float, float, float], target: str) -> None:
     """Print one ratio as one line."""
     median, low, high = ratio
     print(f"{name}: {median:.3f} (95 % {low:.3f} to {high:.3f}), target {target}")
+
+
+def fails(median: float, *, at_least: float | None = None, at_most: float | None = None) -> int:
+    """Exit code 1, with a line that says why, where a median is beyond the bar that was asked for."""
+    low = at_least is not None and median < at_least
+    high = at_most is not None and median > at_most
+    if low or high:
+        print(f"FAILED: {median:.3f} is {'below ' if low else 'above '}{at_least if low else at_most}")
+    return int(low or high)

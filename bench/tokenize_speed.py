@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 import sysconfig
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from bench.ratio import paired, show
+from bench.ratio import fails, paired, show
 from llmexp.tokenizer.config import BpeSpec
 from llmexp.tokenizer.tokenizer import Tokenizer
 
@@ -31,11 +32,12 @@ def library_texts(megabytes: float) -> list[str]:
     return texts
 
 
-def main() -> None:
+def main() -> int:
     """Train a tokenizer on the texts, check that both sides agree, and time them."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--mb", type=float, default=10, help="text to encode, in megabytes")
     parser.add_argument("--blocks", type=int, default=20, help="blocks of each side")
+    parser.add_argument("--at-least", type=float, help="fail when the ratio is below this")
     asked = parser.parse_args()
     os.environ["TOKENIZERS_PARALLELISM"] = "true"
     texts = library_texts(asked.mb)
@@ -58,7 +60,8 @@ def main() -> None:
         assert ours.encode(text) == encoding.ids, "the two do not agree"
     ratio = paired(encode_ours, encode_theirs, asked.blocks)
     show(f"tokenize: llmexp ({ours.engine}) / tokenizers encode_batch", ratio, "≥ 3")
+    return fails(ratio[0], at_least=asked.at_least)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

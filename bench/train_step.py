@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
-from bench.ratio import median_interval, show
+from bench.ratio import fails, median_interval, show
 from llmexp.data.batch import Batch
 from llmexp.model.config import ModelSpec
 from llmexp.model.decoder import Decoder
@@ -190,7 +190,7 @@ def compare_memory(arguments: list[str]) -> float:
     return grown["ours"] / grown["plain"]
 
 
-def main() -> None:
+def main() -> int:
     """Measure what was asked for."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -200,17 +200,21 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=8, help="sequences of a step")
     parser.add_argument("--seq-len", type=int, default=256)
     parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32")
+    parser.add_argument("--at-least", type=float, help="fail when the ratio of the speeds is below this")
     parser.add_argument("--memory", action="store_true")
     parser.add_argument("--side", choices=("ours", "plain"), help="measure the memory of this side alone")
     asked = parser.parse_args()
     if asked.side:
         measure_memory(asked)
     elif asked.memory:
-        ratio = compare_memory(sys.argv[1:])
-        print(f"memory growth, ours / plain: {ratio:.3f}, target at most {MEMORY_TARGET}")
+        grown = compare_memory(sys.argv[1:])
+        print(f"memory growth, ours / plain: {grown:.3f}, target at most {MEMORY_TARGET}")
     else:
-        show("tokens/s, ours / plain", compare_speed(asked), f"at least {SPEED_TARGET}")
+        ratio = compare_speed(asked)
+        show("tokens/s, ours / plain", ratio, f"at least {SPEED_TARGET}")
+        return fails(ratio[0], at_least=asked.at_least)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -7,6 +7,7 @@ applications in the same environment are untouched.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -201,8 +202,9 @@ class SpecLoader(ConfigLoaderImpl):  # type: ignore[misc]
 
     def _is_root(self, line: Line) -> bool:
         first = line.key.split(".")[0].split("/")[0]
-        return first == "hydra" or first in self._root_keys()
+        return first == "hydra" or first in self._root_keys
 
+    @functools.cached_property
     def _root_keys(self) -> set[str]:
         cls = spec_class(str(raw(self.repository, ROOT)["_target_"]))
         return set(field_types(cls)) - {"stages"}
@@ -267,7 +269,7 @@ class SpecLoader(ConfigLoaderImpl):  # type: ignore[misc]
         taken: set[int] = set()
         known = {}
         for name, entry in pipeline.entries.items():
-            composed = self._stage(entry, repo, _lines_of(entry, pipeline))
+            composed = self._stage(entry, repo, lines_of(entry, pipeline))
             taken |= composed.taken
             with open_dict(cfg):
                 cfg.stages[name] = composed.config
@@ -321,7 +323,7 @@ class SpecLoader(ConfigLoaderImpl):  # type: ignore[misc]
         return done
 
 
-def _lines_of(entry: Entry, pipeline: Pipeline) -> list[Aimed]:
+def lines_of(entry: Entry, pipeline: Pipeline) -> list[Aimed]:
     """A stage's own lines, then the experiment's, then the command's; in each, plain ones first."""
     found = [Aimed(line, None) for line in entry.own]
     for layer in (PIPELINE, EXPERIMENT, COMMAND):

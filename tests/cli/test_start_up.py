@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
+import io
 import statistics
 import subprocess
 import sys
@@ -33,16 +36,25 @@ def test_the_help_of_no_verb_imports_anything_heavy():
     )
 
 
-def test_completion_imports_nothing_heavy():
-    words = "['--shell-completion', 'install=bash']"
+@pytest.mark.parametrize(
+    "asked, line",
+    [("install", ""), ("query", "llmexp "), ("query", "llmexp experiment=quickstart sft.optimizer.l")],
+)
+def test_completion_imports_nothing_heavy(monkeypatch, asked, line):
+    monkeypatch.setenv("COMP_LINE", line)
+    words = ["--shell-completion", f"{asked}=bash"]
     assert loaded_by(f"from llmexp.cli.main import main\nmain({words})") == []
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_the_help_of_every_verb_shows_examples(llmexp, verb):
-    said = llmexp(verb, "--help")
-    assert said.code == 0
-    assert f"llmexp {verb}" in said.out or verb == "run"
+def test_the_help_of_every_verb_shows_examples(verb):
+    module = importlib.import_module(f"llmexp.cli.{verb}")
+    with pytest.raises(SystemExit) as end, contextlib.redirect_stdout(io.StringIO()) as said:
+        module.main(["--help"])
+    assert end.value.code == 0
+    examples = said.getvalue().partition("\nexamples:\n")[2].splitlines()
+    named = "llmexp" if verb == "run" else f"llmexp {verb}"
+    assert any(line.strip().startswith(f"{named} ") for line in examples)
 
 
 def test_help_takes_little_more_than_importing_hydra():

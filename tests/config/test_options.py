@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from omegaconf import OmegaConf
 
@@ -48,12 +46,41 @@ def missing(cfg, path: str) -> list[str]:
     return [str(key) for key in node if OmegaConf.is_missing(node, key)]
 
 
-def test_the_tree_holds_what_the_files_say():
+NUMBERS = {
+    "curation": 5,
+    "data": 9,
+    "evaluation": 2,
+    "experiment": 3,
+    "hardware": 16,
+    "launcher": 2,
+    "loader": 3,
+    "model": 7,
+    "optimizer": 2,
+    "parallel": 2,
+    "paths": 1,
+    "pipeline": 11,
+    "reward": 3,
+    "rollout": 1,
+    "scheduler": 4,
+    "stage": 9,
+    "sweep": 1,
+    "tokenizer": 4,
+    "tracking": 4,
+    "trainer": 3,
+}
+"""How many options each group has: one that vanishes is missed here, whoever took it away."""
+
+
+def test_every_group_has_the_number_of_options_that_is_written_here():
     loader = session([], complete=False).loader
-    listed = [(group, name) for group in GROUPS for name in loader.get_group_options(group)]
-    assert len(listed) == len(FILES) == len(list(Path(conf_folder()).rglob("*.yaml"))) - 1
-    assert sorted(loader.list_groups("")) == sorted([*GROUPS, "hydra"])
-    assert len(of_group("experiment")) == len(list((conf_folder() / "experiment").glob("*.yaml")))
+    assert {group: len(loader.get_group_options(group)) for group in GROUPS} == NUMBERS
+    assert sorted(loader.list_groups("")) == sorted([*NUMBERS, "hydra"])
+    assert len(list(conf_folder().rglob("*.yaml"))) == sum(NUMBERS.values()) + 1
+
+
+def test_the_control_of_the_quickstart_trains_as_sft_does(compose):
+    nodes = compose("pipeline=quickstart_control").nodes
+    assert nodes["control"].spec == nodes["sft"].spec
 
 
 @pytest.mark.parametrize("option, stage", PLACES)
