@@ -10,6 +10,7 @@ from typing import Any
 
 from hydra._internal.config_repository import CachingConfigRepository, IConfigRepository
 from hydra._internal.defaults_list import create_defaults_list
+from hydra.core.default_element import GroupDefault
 from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
@@ -68,7 +69,10 @@ class CompletionLoader(SpecLoader):
         names = [x.override.value() for x in lines if x.key == "experiment"]
         file = self.repository.load_config(f"experiment/{names[-1]}") if names else None
         if file is not None:
-            lines = parse_lines(file.config.get("overrides") or [], "", self.mistakes, EXPERIMENT) + lines
+            lines = (
+                parse_lines(OmegaConf.select(file.config, "overrides") or [], "", self.mistakes, EXPERIMENT)
+                + lines
+            )
         return *self._root(lines, run_mode), lines
 
     def _parse_overrides_and_create_caching_repo(
@@ -91,9 +95,13 @@ class CompletionLoader(SpecLoader):
         """As Hydra composes, without its own node and the groups that nobody asks for."""
         del given, options
         parsed, repo = self._parse_overrides_and_create_caching_repo(config_name, overrides)
-        root = repo.load_config(config_name)
+        root = repo.load_config(config_name or ROOT)
+        assert root is not None
+        assert root.defaults_list is not None
         root.defaults_list = [
-            x for x in root.defaults_list if x.is_self() or x.group in ("pipeline", self.asked)
+            x
+            for x in root.defaults_list
+            if x.is_self() or (isinstance(x, GroupDefault) and x.group in ("pipeline", self.asked))
         ]
         own = [x for x in parsed if not x.is_hydra_override()]
         found = create_defaults_list(repo, config_name, own, prepend_hydra=False, skip_missing=True)
@@ -182,6 +190,7 @@ def query(shell: str) -> None:
     os.environ["COMP_LINE"] = " ".join(["llmexp", *kept])
     opened = session(trees, complete=False, loader=CompletionLoader)
     asked, dot, _ = last.lstrip("+~").partition(".")
+    assert isinstance(opened.loader, CompletionLoader)
     opened.loader.asked = asked if dot else ""
     opened.hydra.shell_completion(ROOT, [f"query={shell}"])
 
