@@ -96,6 +96,7 @@ WRONG = [
         "Did you mean 'tracking.uri'?",
     ),
     line("unknown key", "paths", "paths.out=x", "paths.out", "there is no", "'paths.outputs'"),
+    line("out of range", "paths", "paths.outputs=", "paths.outputs", "is empty", "name a folder"),
     line("unknown key", "root", "sede=1", "sede", "no stage here", "Did you mean 'seed'?"),
     line(
         "unknown key",
