@@ -16,7 +16,14 @@ from llmexp.report.data import ReportData
 from llmexp.stage import reporting
 from llmexp.stage.graph import Composition, locate
 from llmexp.stage.runner import Runner, new_record
-from llmexp.stage.runs import FOLDER_LEASE_SECONDS, Unfinished, folder_lease, new_folder
+from llmexp.stage.runs import (
+    FOLDER_LEASE_SECONDS,
+    PIPELINE,
+    PipelineRecord,
+    Unfinished,
+    folder_lease,
+    new_folder,
+)
 from llmexp.store.store import Store
 from llmexp.track import tracker as tracking
 from llmexp.track.progress import Interrupted, Progress
@@ -29,15 +36,26 @@ def run_folder(composition: Composition, store: Store, runs: Path, explicit: Pat
     It is an explicit one, that of unfinished work, or a new one.
 
     Raises:
-        UserError: another command works in the explicit folder.
+        UserError: another command works in the explicit folder, or it holds other work.
     """
     locate(composition, store, runs)
     lease = None if explicit else _lease_on_unfinished(_marks(store), _identity(composition))
     lease = lease or _lease_on(explicit or new_folder(runs, composition.title))
     try:
-        yield Path(lease.lock_file).parent
+        folder = Path(lease.lock_file).parent
+        _refuse_other_work(folder, composition)
+        yield folder
     finally:
         lease.release()
+
+
+def _refuse_other_work(folder: Path, composition: Composition) -> None:
+    """A stage goes on from the checkpoints in its folder: none of another artifact may lie there."""
+    if not (folder / PIPELINE).is_file():
+        return
+    there = {name: link.fingerprint for name, link in PipelineRecord.read(folder).stages.items()}
+    if there != {name: node.fingerprint for name, node in composition.nodes.items()}:
+        raise UserError(f"{folder} holds the run of another composition: give hydra.run.dir another folder")
 
 
 def _lease_on(folder: Path) -> SoftFileLease:

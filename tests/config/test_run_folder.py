@@ -83,6 +83,16 @@ def test_an_explicit_run_folder_is_used(llmexp):
 
 
 @pytest.mark.usefixtures("notes")
+def test_an_explicit_run_folder_holds_one_composition(llmexp):
+    explicit = "hydra.run.dir=here/it/is"
+    assert llmexp(*words(explicit), "--quiet").code == 0
+    assert llmexp(*words(explicit), "--quiet").code == 0
+    other = llmexp(*words(explicit, "data.heldout=0.4"), "--quiet")
+    assert other.code == 2
+    assert "holds the run of another composition" in other.err
+
+
+@pytest.mark.usefixtures("notes")
 def test_a_dry_run_says_what_would_run_and_writes_no_run(llmexp):
     said = llmexp(*words("launcher.dry_run=true"))
     assert said.code == 0
