@@ -55,7 +55,7 @@ def test_a_signal_that_comes_while_a_line_is_printed_to_a_full_pipe_hangs_nothin
     process.send_signal(signal.SIGTERM)
     time.sleep(0.2)
     try:
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=120)
     finally:
         process.kill()
     assert (process.returncode, out) == (0, "stopped\n")
@@ -77,9 +77,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         process.terminate()
         time.sleep(0.1)
         process.terminate()
-        process.communicate(timeout=60)
+        process.communicate(timeout=120)
     assert process.returncode == 130
-    nothing_is_left(folder)
+    nothing_is_left(folder, 120)
     must(folder, "sync")
     return folder
 
