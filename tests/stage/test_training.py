@@ -17,6 +17,7 @@ from llmexp.stage.config import Pretrain
 from llmexp.stage.context import Context
 from llmexp.stage.heads import read_head
 from llmexp.stage.training import train
+from llmexp.store.store import Store
 from llmexp.track.progress import Progress
 from llmexp.track.tracker import Tracker
 from llmexp.train.config import AdamWSpec, ConstantSpec, StopWhen, TrainerSpec
@@ -36,7 +37,7 @@ def test_a_training_that_held_out_figures_are_to_end_does_not_begin_without_them
         name="pretrain",
         out=tmp_path / "out",
         run_dir=tmp_path / "run",
-        inputs={},
+        store=Store([tmp_path / "store"]),
         tracker=Tracker(),
         progress=Progress(quiet=True),
         should_stop=lambda: False,
