@@ -215,6 +215,7 @@ def test_a_rank_that_begins_after_the_command_was_killed_ends_too(again):
         wait_until(lambda: process.poll() is not None or ranks(again), "the rank", poll=0.001)
         os.kill(process.pid, signal.SIGKILL)
         nothing_is_left(again, seconds=60)
+        process.communicate()
 
 
 def test_a_mistake_that_a_rank_finds_ends_the_command_as_a_mistake(again):
