@@ -6,7 +6,7 @@ import contextlib
 import os
 import shlex
 import sys
-from typing import Any
+from typing import Any, cast
 
 from hydra._internal.config_repository import CachingConfigRepository, IConfigRepository
 from hydra._internal.defaults_list import create_defaults_list
@@ -66,7 +66,7 @@ class CompletionLoader(SpecLoader):
     ) -> tuple[DictConfig, IConfigRepository, list[Line]]:
         """As for a run, but the experiment's lines are read from its file, before the root is composed."""
         names = [x.override.value() for x in lines if x.key == "experiment"]
-        file = self.repository.load_config(f"experiment/{names[-1]}") if names else None
+        file: Any = self.repository.load_config(f"experiment/{names[-1]}") if names else None
         if file is not None:
             lines = parse_lines(file.config.get("overrides") or [], "", self.mistakes, EXPERIMENT) + lines
         return *self._root(lines, run_mode), lines
@@ -91,12 +91,12 @@ class CompletionLoader(SpecLoader):
         """As Hydra composes, without its own node and the groups that nobody asks for."""
         del given, options
         parsed, repo = self._parse_overrides_and_create_caching_repo(config_name, overrides)
-        root = repo.load_config(config_name)
+        root: Any = repo.load_config(ROOT)
         root.defaults_list = [
             x for x in root.defaults_list if x.is_self() or x.group in ("pipeline", self.asked)
         ]
         own = [x for x in parsed if not x.is_hydra_override()]
-        found = create_defaults_list(repo, config_name, own, prepend_hydra=False, skip_missing=True)
+        found = create_defaults_list(repo, ROOT, own, prepend_hydra=False, skip_missing=True)
         merged, self.sources = self._merge(found.defaults, repo)
         merged.pop("hydra", None)
         stages = OmegaConf.select(merged, "pipeline.stages") or {}
@@ -182,7 +182,7 @@ def query(shell: str) -> None:
     os.environ["COMP_LINE"] = " ".join(["llmexp", *kept])
     opened = session(trees, complete=False, loader=CompletionLoader)
     asked, dot, _ = last.lstrip("+~").partition(".")
-    opened.loader.asked = asked if dot else ""
+    cast(CompletionLoader, opened.loader).asked = asked if dot else ""
     opened.hydra.shell_completion(ROOT, [f"query={shell}"])
 
 
