@@ -28,7 +28,7 @@ SMALL = (
     "collect.data=text_files collect.data.path=notes"
 )
 README_TEXT = (CHECKOUT / "README.md").read_text()
-LIFE = "experiment=quickstart_debug tracking=none"
+LIFE = "experiment=quickstart_debug"
 
 NOT_RUN = {
     "llmexp report last --open": "opens the reader's web browser",
@@ -49,14 +49,14 @@ DEBUG_SIZE = {
         "trainer=debug loader.seq_len=64 tracking=none"
     ),
     "llmexp -m optimizer.lr=1e-3,3e-3 model=tiny": f"llmexp -m optimizer.lr=1e-3,3e-3 {SMALL}",
-    "llmexp prove resume model=tiny": f"llmexp prove resume {SMALL}",
+    "llmexp prove resume model=tiny": f"llmexp prove resume {SMALL} --steps 4",
     "llmexp prove packing stage=sft": f"llmexp prove packing stage=sft {SMALL} "
     "chats.data=chat_jsonl chats.data.path=chats.jsonl",
     "llmexp prove export experiment=quickstart --stage pretrain": (
         f"llmexp prove export {LIFE} --stage pretrain"
     ),
     "llmexp prove resume experiment=quickstart --stage grpo --steps 20 --json": (
-        f"llmexp prove resume {LIFE} --stage grpo --steps 6 --json"
+        f"llmexp prove resume {LIFE} --stage grpo --steps 4 --json"
     ),
 }
 """The examples that train, at debug size."""
@@ -114,7 +114,7 @@ class Life:
     def filled(self, line: str) -> str:
         """A line with what the reader has in place of what it stands for."""
         first, second = (str(run) for run in self.runs[:2])
-        models = [stage["fingerprint"] for stage in self.stages() if stage["kind"] in ("pretrain", "grpo")]
+        models = [stage["fingerprint"] for stage in self.stages() if stage["kind"] == "model"]
         fills = {
             "RUN_A": first, "RUN_B": second, r"\bA B\b": f"{first} {second}", r"\bRUN\b": second,
             r"outputs/runs/\S+-3f9a2c": first, "12-00-00-quickstart": Path(first).name,
@@ -155,13 +155,13 @@ def life(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Life:
 def calls(
     life: Life, monkeypatch: pytest.MonkeyPatch, llmexp: Callable[..., Said]
 ) -> Callable[[str], tuple[int, str]]:
-    """Runs a line in the folder: in this process, or by a shell where it trains or has a shell's signs."""
+    """Runs a line in the folder: in this process, or by a shell where it trains, delivers or needs one."""
     monkeypatch.chdir(life.folder)
     monkeypatch.setattr(sys, "stdin", io.StringIO(""))
 
     def call(line: str) -> tuple[int, str]:
         filled = life.filled(line)
-        if words_of(filled)[0] == "run" or re.search(r"[|>$]", filled):
+        if words_of(filled)[0] in ("run", "sync") or re.search(r"[|>$]", filled):
             return life.call(filled)
         said = llmexp(*shlex.split(filled)[1:])
         return said.code, said.out + said.err
