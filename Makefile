@@ -11,7 +11,7 @@ TORCH := $(shell sed -n 's/^torch==//p' constraints.txt)
 help:  ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
 
-demo: install  ## venv, install, and the whole life of a small model on real text (about 10 minutes on 2 cores)
+demo: install  ## venv, install, and the whole life of a small model on real text (6 to 11 minutes on 2 cores)
 	@$(BIN)/llmexp experiment=quickstart
 
 test: install-dev  ## the tests that any user can run
@@ -50,7 +50,7 @@ $(VENV)/.installed: $(VENV)/.torch pyproject.toml constraints.txt
 	@$(PIP) install -q -c constraints.txt -e .
 	@touch $@
 
-install-dev: $(VENV)/.installed-dev
+install-dev: $(VENV)/.installed-dev  ## the same with what tests, lint and types need
 
 $(VENV)/.installed-dev: $(VENV)/.installed
 	@echo "installing the tools of the tests"

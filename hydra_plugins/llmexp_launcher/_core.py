@@ -18,6 +18,9 @@ from llmexp.config.lines import quoted
 from llmexp.config.mistakes import CompositionError
 from llmexp.config.spec import Mistake
 from llmexp.launch.signals import stop_on_signals
+from llmexp.report.summary import headline
+from llmexp.stage.reporting import report_data
+from llmexp.track.masking import without_credentials
 from llmexp.track.progress import INTERVAL, Interrupted
 
 POLL = 0.1
@@ -46,6 +49,9 @@ class SweptJob(JobReturn):  # type: ignore[misc]
 
 def launch(launcher: Any, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> list[JobReturn]:
     """Compose all jobs, so that a mistake in any stops before the first; then run them."""
+    record = Path(str(launcher.config.hydra.sweep.dir)) / "multirun.yaml"
+    if record.is_file():
+        record.write_text(without_credentials(record.read_text()))
     jobs = _composed(launcher, job_overrides, initial_job_idx)
     limit = launcher.config.sweep.max_failed
     returns: list[JobReturn] = []
@@ -167,13 +173,18 @@ class Relay:
 
 
 def _table(returns: list[JobReturn]) -> None:
+    """What became of each job, with the figures by which they are compared."""
     for number, job in enumerate(returns):
-        words = "done" if job.status == JobStatus.COMPLETED else f"FAILED: {job._return_value}"
+        words = f"FAILED: {job._return_value}"
+        if job.status == JobStatus.COMPLETED:
+            run_dir = Path(job.working_dir)
+            figures = headline(report_data(run_dir, Path(str(job.cfg.paths.outputs)) / "runs"))
+            words = "done  " + "  ".join(f"{key} {value:.4g}" for key, value in figures.items())
         _say(f"[job {number}] {words}  {' '.join(job.overrides or [])}")
 
 
 def _say(text: str) -> None:
     """A line for people. Who reads it may leave: the jobs go on."""
     with contextlib.suppress(OSError):
-        sys.stderr.write(text + "\n")
+        sys.stderr.write(without_credentials(text) + "\n")
         sys.stderr.flush()

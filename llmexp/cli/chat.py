@@ -22,7 +22,7 @@ from llmexp.track.progress import short
 EXAMPLES = """  llmexp chat last
   llmexp chat last/sft --temperature 0 --system "Answer in one word."
   llmexp chat path/to/a/hugging_face_folder
-  printf 'What is 2+3?\\nAnd 4+4?\\n' | llmexp chat last --temperature 0"""
+  echo 'What is 27 + 36?' | llmexp chat last --temperature 0"""
 
 HELP = "/reset forgets the conversation · /system TEXT says who the model is · /quit, or Ctrl-D, leaves"
 LARGE = 1_000_000_000

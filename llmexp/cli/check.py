@@ -7,6 +7,7 @@ import sys
 
 from llmexp.cli.compose import compose, parser
 from llmexp.config.mistakes import CompositionError
+from llmexp.track.masking import masked, without_credentials
 
 EXAMPLES = """  llmexp check experiment=quickstart
   llmexp check model=llama3_8b parallel=ddp
@@ -23,7 +24,8 @@ def main(args: list[str]) -> int:
     except CompositionError as error:
         if not given.json:
             raise
-        json.dump({"mistakes": [vars(m) for m in error.mistakes]}, sys.stdout, indent=1)
+        told = masked([vars(m) for m in error.mistakes], without_credentials)
+        json.dump({"mistakes": told}, sys.stdout, indent=1)
         return 2
     if given.json:
         json.dump({"mistakes": [], "stages": list(composition.nodes)}, sys.stdout, indent=1)

@@ -6,10 +6,11 @@ import contextlib
 import os
 import shlex
 import sys
-from typing import Any, cast
+from typing import Any
 
 from hydra._internal.config_repository import CachingConfigRepository, IConfigRepository
 from hydra._internal.defaults_list import create_defaults_list
+from hydra.core.default_element import GroupDefault
 from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
@@ -66,9 +67,12 @@ class CompletionLoader(SpecLoader):
     ) -> tuple[DictConfig, IConfigRepository, list[Line]]:
         """As for a run, but the experiment's lines are read from its file, before the root is composed."""
         names = [x.override.value() for x in lines if x.key == "experiment"]
-        file: Any = self.repository.load_config(f"experiment/{names[-1]}") if names else None
+        file = self.repository.load_config(f"experiment/{names[-1]}") if names else None
         if file is not None:
-            lines = parse_lines(file.config.get("overrides") or [], "", self.mistakes, EXPERIMENT) + lines
+            lines = (
+                parse_lines(OmegaConf.select(file.config, "overrides") or [], "", self.mistakes, EXPERIMENT)
+                + lines
+            )
         return *self._root(lines, run_mode), lines
 
     def _parse_overrides_and_create_caching_repo(
@@ -91,12 +95,16 @@ class CompletionLoader(SpecLoader):
         """As Hydra composes, without its own node and the groups that nobody asks for."""
         del given, options
         parsed, repo = self._parse_overrides_and_create_caching_repo(config_name, overrides)
-        root: Any = repo.load_config(ROOT)
+        root = repo.load_config(config_name or ROOT)
+        assert root is not None
+        assert root.defaults_list is not None
         root.defaults_list = [
-            x for x in root.defaults_list if x.is_self() or x.group in ("pipeline", self.asked)
+            x
+            for x in root.defaults_list
+            if x.is_self() or (isinstance(x, GroupDefault) and x.group in ("pipeline", self.asked))
         ]
         own = [x for x in parsed if not x.is_hydra_override()]
-        found = create_defaults_list(repo, ROOT, own, prepend_hydra=False, skip_missing=True)
+        found = create_defaults_list(repo, config_name, own, prepend_hydra=False, skip_missing=True)
         merged, self.sources = self._merge(found.defaults, repo)
         merged.pop("hydra", None)
         stages = OmegaConf.select(merged, "pipeline.stages") or {}
@@ -182,7 +190,8 @@ def query(shell: str) -> None:
     os.environ["COMP_LINE"] = " ".join(["llmexp", *kept])
     opened = session(trees, complete=False, loader=CompletionLoader)
     asked, dot, _ = last.lstrip("+~").partition(".")
-    cast(CompletionLoader, opened.loader).asked = asked if dot else ""
+    assert isinstance(opened.loader, CompletionLoader)
+    opened.loader.asked = asked if dot else ""
     opened.hydra.shell_completion(ROOT, [f"query={shell}"])
 
 

@@ -16,9 +16,9 @@ from llmexp.config.lines import Line, parse_lines
 from llmexp.config.mistakes import CompositionError, UserError, nearest
 from llmexp.config.spec import MISSING, Mistake
 from llmexp.config.typed import field_types, spec_class
-from llmexp.config.validate import secret_values
+from llmexp.config.validate import secret_paths, secret_values
 from llmexp.stage.config import RootSpec
-from llmexp.track.masking import Mask, mask_of
+from llmexp.track.masking import HIDDEN, Mask, mask_of
 
 EXAMPLES = """  llmexp config
   llmexp config model
@@ -89,11 +89,11 @@ def _composed(opened: Session, known: list[str], words: list[str], as_json: bool
     if mistakes:
         raise CompositionError(mistakes)
     cfg = opened.compose([*_stage_of(opened, lines, paths), *(line.text for line in lines)])
-    mask = mask_of(secret_values(cfg))
+    mask, secrets = mask_of(secret_values(cfg)), secret_paths(cfg)
     asked = list(_asked(cfg, lines, paths, known))
     if not asked:
         return _overview(opened, cfg, lines, as_json)
-    nodes = [_node(one, opened.loader.sources, mask) for one in asked]
+    nodes = [_node(one, opened.loader.sources, mask, secrets) for one in asked]
     if as_json:
         print_json({"nodes": nodes})
         return 0
@@ -162,12 +162,13 @@ def _nodes(cfg: DictConfig, path: str) -> Iterator[Asked]:
             yield Asked(shown, absolute, node)
 
 
-def _node(asked: Asked, sources: dict[str, str], mask: Mask) -> dict[str, Any]:
+def _node(asked: Asked, sources: dict[str, str], mask: Mask, secrets: frozenset[str]) -> dict[str, Any]:
     """A node as stable JSON."""
     target = str(asked.node._target_)
     fields = []
     for one in catalogue.node_settings(asked.node, asked.absolute, sources):
-        value, source = mask(one.value), mask(one.source)
+        secret = f"{asked.absolute}.{one.key}" in secrets
+        value, source = HIDDEN if secret else mask(one.value), mask(one.source)
         fields.append(
             {
                 "key": one.key,
@@ -176,7 +177,7 @@ def _node(asked: Asked, sources: dict[str, str], mask: Mask) -> dict[str, Any]:
                 **{k: v for k, v in asdict(one.field).items() if k != "name"},
             }
         )
-    chosen = sources.get(asked.absolute, "")
+    chosen = mask(sources.get(asked.absolute, ""))
     return {
         "path": asked.path,
         "spec": target,

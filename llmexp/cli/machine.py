@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import importlib.metadata
 import os
 import platform
@@ -9,6 +10,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,7 +18,7 @@ from pathlib import Path
 
 from llmexp.cli.terminal import size
 from llmexp.plan.detect import multiplies_bf16
-from llmexp.store.machine import cores
+from llmexp.store.machine import cores, memory
 
 OK, NOTE, WARNING, ERROR = "ok", "note", "warning", "error"
 """``note``: something that only some runs need is not there; ``error``: nothing works without it."""
@@ -169,8 +171,13 @@ def _server(uri: str) -> Finding:
     from llmexp.track.masking import without_credentials
 
     shown = without_credentials(uri)
+    user, at, rest = uri.partition("://")[2].rpartition("@")
+    request = urllib.request.Request(f"{uri.partition('://')[0]}://{rest.rstrip('/')}/health")
+    if at:  # urllib takes them for a part of the host's name
+        word = base64.b64encode(urllib.parse.unquote(user).encode()).decode()
+        request.add_header("Authorization", f"Basic {word}")
     try:
-        with urllib.request.urlopen(f"{uri.rstrip('/')}/health", timeout=PATIENCE) as answer:
+        with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
             return Finding("mlflow", OK, f"{shown} answers ({answer.status})")
     except OSError as error:
         fix = "runs go on without it; deliver later with `llmexp sync`, or correct tracking.uri"
@@ -230,12 +237,11 @@ def cores_and_memory() -> Iterator[Finding]:
 
     usable, all_there = cores(), os.cpu_count()
     yield Finding("cores", OK, f"{usable} of {all_there}" if usable != all_there else str(usable))
-    memory = psutil.virtual_memory()
-    short = memory.available < LITTLE_MEMORY
+    total = memory()
+    available = min(total, psutil.virtual_memory().available)
+    short = available < LITTLE_MEMORY
     fix = "lower trainer.micro_batch, or end other programs" if short else ""
-    yield Finding(
-        "memory", WARNING if short else OK, f"{size(memory.total)}, {size(memory.available)} available", fix
-    )
+    yield Finding("memory", WARNING if short else OK, f"{size(total)}, {size(available)} available", fix)
 
 
 def plugins() -> Iterator[Finding]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import importlib
 import os
 import sys
@@ -34,7 +35,7 @@ PRINTING = {"--help", "-h", "--version", "--cfg", "-c", "--info", "-i", "--shell
 
 HELP = """llmexp: the whole life of a language model from one declarative configuration.
 
-usage: llmexp [VERB] [OVERRIDES] [FLAGS]
+usage: llmexp [VERB] [OVERRIDES] [FLAGS]      `llmexp run` alone trains the default model
 
   llmexp experiment=quickstart                     raw text to a chat model, in minutes
   llmexp data=text_files data.path=my_notes/ model=tiny trainer=short    pretrain on your own folder
@@ -50,10 +51,10 @@ verbs:
 
 def main(argv: list[str] | None = None) -> int:
     """Run a verb. Exit codes: 0 done, 1 failed while running, 2 a person's mistake, 130 interrupted."""
-    args = list(sys.argv[1:] if argv is None else argv)
-    verb = args.pop(0) if args and args[0] in VERBS else "run"
+    args = list(sys.argv[1:] if argv is None else argv) or ["--help"]  # a bare word starts no training
     whole_trace = "--traceback" in args
     args = [arg for arg in args if arg != "--traceback"]
+    verb = args.pop(0) if args and args[0] in VERBS else "run"
     try:
         code = _called(verb, args)
         print(end="", flush=True)  # that the reader is gone shows here, not when the interpreter ends
@@ -70,6 +71,15 @@ def main(argv: list[str] | None = None) -> int:
 
 def _called(verb: str, args: list[str]) -> int:
     """Run the verb; what says how to call llmexp loads none."""
+    if verb == "run" and args and args[0].isalpha():  # an override has a sign in it: = ~ + @
+        from llmexp.config.mistakes import UserError
+
+        near = difflib.get_close_matches(args[0], VERBS, 1)
+        raise UserError(
+            f"llmexp has no verb '{args[0]}'"
+            + (f"; the nearest is '{near[0]}'" if near else "")
+            + ". `llmexp --help` lists them; an override is written key=value."
+        )
     if verb == "run" and args[:1] in (["--help"], ["-h"]):
         width = max(map(len, VERBS))
         sys.stdout.write(
@@ -91,10 +101,11 @@ def _only_prints(verb: str, args: list[str]) -> bool:
 def _told(error: BaseException, *, whole: bool) -> int:
     """Word an error for the person, with its ``whole`` trace on request, and give the exit code."""
     from llmexp.cli.errors import code_and_text
+    from llmexp.track.masking import without_credentials
 
     code, text = code_and_text(error)
     with contextlib.suppress(BrokenPipeError):
         if whole:
-            sys.stderr.write("".join(traceback.format_exception(error)))
-        sys.stderr.write(text.rstrip() + "\n")
+            sys.stderr.write(without_credentials("".join(traceback.format_exception(error))))
+        sys.stderr.write(without_credentials(text.rstrip()) + "\n")
     return code

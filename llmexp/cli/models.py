@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from llmexp.cli.places import Places
-from llmexp.cli.subject import Pipeline, Step, Subject, lineage, of_run, subject_or_folder
+from llmexp.cli.subject import Pipeline, Step, Subject, of_run, subject_or_folder
 from llmexp.config.mistakes import UserError
 from llmexp.stage.runs import last_with
 from llmexp.store.artifact import Artifact
+from llmexp.store.lineage import lineage
 
 if TYPE_CHECKING:
     from llmexp.model.config import ModelSpec

@@ -11,7 +11,7 @@ from typing import Any
 
 from hydra.core.utils import run_job
 from hydra.types import HydraContext
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from llmexp.cli.compose import Session, parser, session
 from llmexp.config.mistakes import UserError
@@ -132,21 +132,36 @@ def _run(opened: Session, cfg: DictConfig, given: argparse.Namespace) -> int:
         return _dry_run(composition, store)
     hydra_lines: Any = OmegaConf.to_container(cfg.hydra.overrides.hydra, resolve=False)
     explicit = any(line.lstrip("+").startswith("hydra.run.dir=") for line in hydra_lines)
-    folder = run_folder(composition, store, runs, Path(str(cfg.hydra.run.dir)) if explicit else None)
-    with open_dict(cfg.hydra):
-        cfg.hydra.run.dir = str(folder)
-    words = shlex.join(["llmexp", *sys.argv[1:]])
-    result = run_job(
-        task_function=lambda _: run_pipeline(composition, store, folder, command=words, quiet=given.quiet),
-        config=cfg,
-        job_dir_key="hydra.run.dir",
-        job_subdir_key=None,
-        configure_logging=False,
-        hydra_context=HydraContext(config_loader=opened.loader, callbacks=_callbacks()),
-    )
+    with run_folder(composition, store, runs, Path(str(cfg.hydra.run.dir)) if explicit else None) as folder:
+        with open_dict(cfg.hydra):
+            cfg.hydra.run.dir = str(folder)
+        _hide_passwords(cfg)
+        words = shlex.join(["llmexp", *sys.argv[1:]])
+        result = run_job(
+            task_function=lambda _: run_pipeline(
+                composition, store, folder, command=words, quiet=given.quiet
+            ),
+            config=cfg,
+            job_dir_key="hydra.run.dir",
+            job_subdir_key=None,
+            configure_logging=False,
+            hydra_context=HydraContext(config_loader=opened.loader, callbacks=_callbacks()),
+        )
     if result.status.name == "FAILED":
         raise result._return_value
     return int(result.return_value)
+
+
+def _hide_passwords(cfg: DictConfig) -> None:
+    """From here on Hydra alone reads the tree, to write it down: no address keeps its password."""
+    from llmexp.config.typed import leaves, written
+    from llmexp.track.masking import without_credentials
+
+    for holder, key, _ in list(leaves(cfg)):
+        text = written(holder, key)
+        if isinstance(text, str) and without_credentials(text) != text:
+            with read_write(holder):
+                holder[key] = without_credentials(text)
 
 
 def _callbacks() -> Any:

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from llmexp.cli.places import Places, places_of, verb_parser
-from llmexp.cli.subject import Pipeline, Step, lineage, subject
+from llmexp.cli.subject import Pipeline, Step, subject
 from llmexp.cli.terminal import console, flat, print_json, row, size, table, value_text
 from llmexp.launch.status import run_state
+from llmexp.store.lineage import lineage
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -155,26 +154,3 @@ def _maker(artifact: Artifact, places: Places) -> Path | None:
     run_id = artifact.manifest.run_id
     folder = places.runs / run_id
     return folder if run_id and (folder / RUN_FILE).is_file() else None
-
-
-def lineage(
-    fingerprints: list[str], known: dict[str, Artifact], above: tuple[str, ...] = ()
-) -> Iterator[dict[str, Any]]:
-    """What artifacts are made from: ``{fingerprint, kind, stage, run_id, inputs: {need: [the same]}}``."""
-    for fingerprint in fingerprints:
-        artifact = known.get(fingerprint)
-        if artifact is None or fingerprint in above:
-            yield {"fingerprint": fingerprint, "kind": "", "stage": "", "run_id": "", "inputs": {}}
-            continue
-        manifest = artifact.manifest
-        inputs = {
-            need: list(lineage([one] if isinstance(one, str) else list(one), known, (*above, fingerprint)))
-            for need, one in manifest.inputs.items()
-        }
-        yield {
-            "fingerprint": fingerprint,
-            "kind": artifact.kind,
-            "stage": manifest.stage,
-            "run_id": manifest.run_id,
-            "inputs": inputs,
-        }

@@ -22,6 +22,9 @@ from llmexp.config.typed import describe, field_types, leaves, source_of, writte
 CREDENTIALS = re.compile(r"\w+://([^/\s]+)@")
 """The user and password of an address: all before the last @ of its host's part."""
 
+REFERENCE = re.compile(r"\$\{(\.*)([^.:{}][^:{}]*)\}")
+"""An interpolation of another place."""
+
 
 class Materialise:
     """Builds specs bottom-up; a node with a mistake becomes None, its siblings are still built."""
@@ -153,10 +156,16 @@ def _example(kind: Any) -> str:
     )
 
 
-def secret_values(cfg: DictConfig) -> frozenset[str]:
-    """What must be masked in all that is tracked or printed.
+LONG, LONG_CREDENTIAL = 8, 6
+"""Characters from which a value of the environment, or a credential, is told from others by its text."""
 
-    That is what the environment put into the composition, and the user and password of every address.
+
+def secret_values(cfg: DictConfig) -> frozenset[str]:
+    """Texts that must be masked wherever they are tracked or printed.
+
+    They are what the environment put into the composition, and the user and password of every
+    address, as far as they are long: short ones stand in many a text by chance, and are hidden
+    by their place (``secret_paths``), or within their address.
     """
     found: set[str] = set()
     for holder, key, _ in leaves(cfg):
@@ -166,17 +175,42 @@ def secret_values(cfg: DictConfig) -> frozenset[str]:
         found |= {part for part in credentials(raw) if "${" not in part}
         if "${oc.env:" in raw:
             try:
-                value = holder[key]
+                value = str(holder[key])
             except OmegaConfBaseException:
                 continue
-            if value not in (None, ""):
-                found |= {str(value), *credentials(str(value))}
+            found |= {value} if len(value) >= LONG else set()
+            found |= credentials(value)
     return frozenset(found)
 
 
+def secret_paths(cfg: DictConfig) -> frozenset[str]:
+    """Places of the tree whose values the environment gives, be it by way of other places."""
+    raws = {path: written(holder, key) for holder, key, path in leaves(cfg)}
+    refers = {path: raw for path, raw in raws.items() if isinstance(raw, str) and "${" in raw}
+    found = {path for path, raw in refers.items() if "${oc.env:" in raw}
+    while True:
+        further = {
+            path + secret.removeprefix(target)
+            for path, raw in refers.items()
+            for target in _targets(path, raw)
+            for secret in found
+            if secret == target or secret.startswith(f"{target}.")
+        }
+        if further <= found:
+            return frozenset(found)
+        found |= further
+
+
+def _targets(path: str, raw: str) -> Iterator[str]:
+    """The places that the interpolations of the value at ``path`` name; leading dots go up from it."""
+    for dots, name in REFERENCE.findall(raw):
+        above = path.split(".")[: -len(dots)] if dots else []
+        yield ".".join([*above, name])
+
+
 def credentials(text: str) -> set[str]:
-    """What stands before the @ of an address in ``text``: ``user:password`` whole, and the password alone."""
+    """Long ones of what stands before the @ of an address: ``user:password`` whole, and the password."""
     found: set[str] = set()
     for match in CREDENTIALS.finditer(text):
         found |= {match[1], match[1].partition(":")[2]}
-    return found - {""}
+    return {part for part in found if len(part) >= LONG_CREDENTIAL}

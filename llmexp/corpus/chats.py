@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import heapq
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from llmexp.corpus.arithmetic import conversation, problems
 from llmexp.corpus.config import ProblemsSpec, PythonStdlibSpec
-from llmexp.corpus.records import Record, hash64, normalized, well_formed
+from llmexp.corpus.records import Record, hash01, hash64, normalized, well_formed
 from llmexp.corpus.source import SplitSource
-from llmexp.corpus.stdlib import Docstring, docstrings, module_files, module_name, parse, read_module
+from llmexp.corpus.stdlib import (
+    Docstring,
+    docstrings,
+    module_files,
+    module_key,
+    module_name,
+    parse,
+    read_module,
+)
 
 _QUESTIONS = {
     "function": (
@@ -80,7 +88,7 @@ class DocstringChats(SplitSource):
     problems: ProblemsSpec
 
     def split(self, record: Record) -> str:
-        """Arithmetic by its problem, the rest by the hash of the answer."""
+        """Arithmetic by its problem, the rest by the docstring's module, as in `PythonStdlib`."""
         return record.get("split") or super().split(record)
 
     def records(self) -> Iterator[Record]:
@@ -93,19 +101,26 @@ class DocstringChats(SplitSource):
         for problem in problems(self.problems, "heldout", self.n_arithmetic_heldout, self.sample):
             yield conversation(problem, self.problems)
         if self.phrasings:
-            for doc in self._chosen():
-                yield from self._about(doc)
+            yield from self._about_docstrings()
 
-    def _chosen(self) -> Iterable[Docstring]:
-        """All docstrings, or those whose names have the smallest hashes: more of them only add to fewer."""
-        if self.n_docstrings is None:
-            return public_docstrings()
-        return heapq.nsmallest(self.n_docstrings, public_docstrings(), key=lambda doc: hash64(doc.name))
+    def _about_docstrings(self) -> Iterator[Record]:
+        docs = list(public_docstrings())
+        keys: dict[str, str] = {}
+        for key, doc in docs:
+            if answer := self._answer(doc):
+                # Of the modules that hold an equal answer, the one held out last: an answer in a module
+                # that is trained on would be held out in name only. Equal answers stay on one side.
+                keys[normalized(answer)] = max(key, keys.get(normalized(answer), key), key=hash01)
+        if self.n_docstrings is not None:  # by the hashes of their names: more of them only add to fewer
+            docs = heapq.nsmallest(self.n_docstrings, docs, key=lambda one: hash64(one[1].name))
+        for _, doc in docs:
+            if answer := self._answer(doc):
+                yield from self._about(doc, answer, keys[normalized(answer)])
 
-    def _about(self, doc: Docstring) -> Iterator[Record]:
-        answer = answer_from(well_formed(doc.text)[0], self.max_answer_chars)
-        if answer is None:
-            return
+    def _answer(self, doc: Docstring) -> str | None:
+        return answer_from(well_formed(doc.text)[0], self.max_answer_chars)
+
+    def _about(self, doc: Docstring, answer: str, key: str) -> Iterator[Record]:
         questions = _QUESTIONS[doc.what]
         start = hash64(f"question {doc.name}")
         for number in range(self.phrasings):
@@ -118,13 +133,15 @@ class DocstringChats(SplitSource):
                     {"role": "user", "content": question},
                     {"role": "assistant", "content": answer},
                 ],
-                # Equal answers (inherited docstrings, other phrasings) stay on one side.
-                "split_key": normalized(answer),
+                "split_key": key,
             }
 
 
-def public_docstrings() -> Iterator[Docstring]:
-    """The docstrings of all names of the standard library without a leading underscore, each name once."""
+def public_docstrings() -> Iterator[tuple[str, Docstring]]:
+    """The docstrings of all names of the standard library without a leading underscore, each name once.
+
+    With each comes the key that its module is split by.
+    """
     seen = set()
     for file in module_files(PythonStdlibSpec().exclude):
         name = module_name(file)
@@ -137,4 +154,4 @@ def public_docstrings() -> Iterator[Docstring]:
         for doc in docstrings(tree, name):
             if doc.name not in seen and not any(part.startswith("_") for part in doc.name.split(".")):
                 seen.add(doc.name)
-                yield doc
+                yield module_key(file), doc

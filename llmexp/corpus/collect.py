@@ -119,8 +119,8 @@ def source_paths(spec: DataSpec) -> list[str]:
     return []
 
 
-def source_revision(spec: DataSpec) -> str | None:
-    """The resolved commit of a source on the Hub; None for any other. Asks the network.
+def pin_revision(spec: DataSpec) -> str | None:
+    """The commit that a source on the Hub has now, which ``spec`` gets; None for any other. Asks the network.
 
     Raises:
         BadData: the Hub does not answer or knows no such dataset.
@@ -129,7 +129,8 @@ def source_revision(spec: DataSpec) -> str | None:
         return None
     from llmexp.corpus.hub import resolved_revision
 
-    return resolved_revision(spec.path, spec.revision)
+    spec.revision = resolved_revision(spec.path, spec.revision)
+    return spec.revision
 
 
 def _is_local(spec: HuggingFaceSpec) -> bool:

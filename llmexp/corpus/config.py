@@ -33,6 +33,10 @@ class DataSpec(Spec):
         """Whether its records hold messages; None: only its records can tell."""
         return None
 
+    def holds_out(self) -> bool | None:
+        """Whether some of its records are held out; None: only its records can tell."""
+        return None
+
 
 @dataclass(kw_only=True)
 class SplitDataSpec(DataSpec):
@@ -47,6 +51,10 @@ class SplitDataSpec(DataSpec):
     max_documents: int | None = setting(
         "At most so many documents, the first ones read; empty = all.", default=None, ge=1
     )
+
+    def holds_out(self) -> bool:
+        """Where a share is to be held out."""
+        return self.heldout > 0
 
 
 @dataclass(kw_only=True)
@@ -215,7 +223,10 @@ class HuggingFaceSpec(SplitDataSpec):
 
 @dataclass(kw_only=True)
 class PythonStdlibSpec(SplitDataSpec):
-    """The standard library of the running Python: docstrings as prose, modules as code; none is imported."""
+    """The standard library of the running Python: docstrings as prose, modules as code; none is imported.
+
+    It is split by module: a module and its docstrings are held out together.
+    """
 
     builds: ClassVar[str] = "llmexp.corpus.stdlib:PythonStdlib"
     exclude: list[str] = setting(
@@ -311,7 +322,9 @@ class ArithmeticSpec(DataSpec):
 class DocstringChatsSpec(SplitDataSpec):
     """Conversations about the standard library, made from its docstrings, with some arithmetic.
 
-    ``heldout`` splits the docstrings; the arithmetic is split as `ArithmeticSpec` says.
+    ``heldout`` splits the docstrings by their modules, as `PythonStdlibSpec` does: with its share, or
+    a lower one, a held-out conversation is about a module that pre-training holds out. The arithmetic
+    is split as `ArithmeticSpec` says.
     """
 
     builds: ClassVar[str] = "llmexp.corpus.chats:DocstringChats"
@@ -338,6 +351,10 @@ class DocstringChatsSpec(SplitDataSpec):
         """Something is made."""
         if not (self.phrasings or self.n_arithmetic):
             yield Mistake("phrasings", "neither docstrings nor arithmetic are used", "set phrasings=1")
+
+    def holds_out(self) -> bool:
+        """Docstrings, or arithmetic."""
+        return super().holds_out() or self.n_arithmetic_heldout > 0
 
     def gives_chats(self) -> bool:
         """Always."""

@@ -50,6 +50,11 @@ def module_name(file: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" and len(parts) > 1 else parts)
 
 
+def module_key(file: Path) -> str:
+    """What all records made from a module are split by, whichever source makes them."""
+    return f"module {file.relative_to(library()).as_posix()}"
+
+
 def read_module(file: Path) -> str:
     """The source of a module, decoded as Python does.
 
@@ -102,10 +107,10 @@ def _inner(node: ast.Module | _Definition, prefix: str) -> Iterator[Docstring]:
 
 @dataclass(kw_only=True)
 class PythonStdlib(SplitSource):
-    """Docstrings as prose and modules as code.
+    """Docstrings as prose and modules as code, split by the hash of the module's path.
 
-    All records of one module share their ``split_key``: a held-out docstring would otherwise
-    be read in training inside its own module.
+    Not by their texts, as other sources are: all records of one module share their ``split_key``, for
+    a held-out docstring would otherwise be read in training inside its own module.
     """
 
     exclude: list[str]
@@ -135,7 +140,7 @@ class PythonStdlib(SplitSource):
             except (SyntaxError, ValueError) as error:  # UnicodeDecodeError is a ValueError
                 self._faults.bad_file(name, f"cannot be parsed: {error}", 0)
                 continue
-            key = f"module {name}"
+            key = module_key(file)
             if self.docstrings:
                 for number, doc in enumerate(docstrings(tree, module_name(file))):
                     text = well_formed(inspect.cleandoc(doc.text))[0]

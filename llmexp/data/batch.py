@@ -6,7 +6,6 @@ Shapes: batch = rows of this micro-batch, seq = positions of a row.
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections.abc import Callable
 
 import torch
@@ -43,35 +42,20 @@ class Batch:
 
     def to(self, device: torch.device | str, non_blocking: bool = True) -> Batch:
         """The same batch on ``device``."""
-        return self._map(lambda tensor: tensor.to(device, non_blocking=non_blocking), self.sample_ids)
 
-    def split(self, n: int) -> list[Batch]:
-        """``n`` micro-batches of consecutive rows, as even as they come, together this batch.
+        def moved(tensor: Tensor) -> Tensor:
+            return tensor.to(device, non_blocking=non_blocking)
 
-        Raises:
-            ValueError: there are fewer rows than ``n``.
-        """
-        rows = len(self)
-        if not 1 <= n <= rows:
-            raise ValueError(f"cannot split {rows} rows into {n} micro-batches")
-        edges = [rows * k // n for k in range(n + 1)]
-        return [self._rows(a, b) for a, b in itertools.pairwise(edges)]
+        return dataclasses.replace(
+            self,
+            ids=moved(self.ids),
+            targets=moved(self.targets),
+            mask=moved(self.mask),
+            positions=moved(self.positions),
+            doc_ids=moved(self.doc_ids),
+            extras={name: moved(tensor) for name, tensor in self.extras.items()},
+        )
 
     def documents(self) -> list[str]:
         """Names of the documents in this batch, for error reports; empty where the source has none."""
         return self.name_documents(self.sample_ids) if self.name_documents else []
-
-    def _rows(self, start: int, end: int) -> Batch:
-        return self._map(lambda tensor: tensor[start:end], self.sample_ids[start:end])
-
-    def _map(self, change: Callable[[Tensor], Tensor], sample_ids: list[int]) -> Batch:
-        return dataclasses.replace(
-            self,
-            ids=change(self.ids),
-            targets=change(self.targets),
-            mask=change(self.mask),
-            positions=change(self.positions),
-            doc_ids=change(self.doc_ids),
-            extras={name: change(tensor) for name, tensor in self.extras.items()},
-            sample_ids=sample_ids,
-        )

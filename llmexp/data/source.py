@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import bisect
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -68,9 +67,8 @@ def empty_arrays(rows: int, seq_len: int) -> dict[str, np.ndarray]:
 class CorpusSource:
     """The endless sequence of samples of a mixture of shards, cut into steps, ranks and micro-batches.
 
-    Step ``i`` is the samples ``i * global_batch`` to ``(i + 1) * global_batch`` of the order, less the
-    skipped ones, whose places those behind take; rank ``r`` has the ``r``-th of ``world`` equal runs.
-    So any number of ranks sees the same steps.
+    Step ``i`` is the samples ``i * global_batch`` to ``(i + 1) * global_batch`` of the order; rank ``r``
+    has the ``r``-th of ``world`` equal runs. So any number of ranks sees the same steps.
     """
 
     def __init__(
@@ -113,7 +111,6 @@ class CorpusSource:
         self._global_batch, self._local = global_batch, global_batch // world
         self._micro_batch = min(micro_batch or self._local, self._local)
         self._rank = rank
-        self._skipped: list[int] = []
         self._origin = (0, 0)  # a step, and the sample with which it begins
         self._next_step = 0
         self._ahead = 2 * workers
@@ -147,12 +144,7 @@ class CorpusSource:
         """The samples of a step over all ranks."""
         first_step, first_sample = self._origin
         start = first_sample + (step - first_step) * self._global_batch
-        return [self._nth_kept(k) for k in range(start, start + self._global_batch)]
-
-    def skip(self, sample_ids: Sequence[int]) -> None:
-        """Leave samples out of every step that is asked for from now on."""
-        self._skipped = sorted({*self._skipped, *sample_ids})
-        self._ready.clear()
+        return list(range(start, start + self._global_batch))
 
     def documents(self, sample_ids: Sequence[int]) -> list[str]:
         """Names of the documents in samples, as ``<input's path>: <id in the corpus>``."""
@@ -164,16 +156,15 @@ class CorpusSource:
         return list(dict.fromkeys(names))
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the sequence stands, as JSON data: the next step, the samples before it, the skipped ones."""
+        """Where the sequence stands, as JSON data: the next step, and the samples before it."""
         step, sample = self._origin
         consumed = sample + (self._next_step - step) * self._global_batch
-        return {"step": self._next_step, "samples": consumed, "skipped": list(self._skipped)}
+        return {"step": self._next_step, "samples": consumed}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where a state says, also with another global batch or another number of ranks."""
         self._origin = (state["step"], state["samples"])
         self._next_step = state["step"]
-        self._skipped = sorted(state["skipped"])
         self._ready.clear()
 
     def close(self) -> None:
@@ -181,11 +172,6 @@ class CorpusSource:
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
             self._pool = None
-
-    def _nth_kept(self, n: int) -> int:
-        """The ``n``-th sample, from 0, that is not skipped."""
-        # The k-th skipped sample s has s - k kept ones before it.
-        return n + bisect.bisect_right([s - k for k, s in enumerate(self._skipped)], n)
 
     def _read(self, step: int) -> list[Batch]:
         mine = self.sample_ids(step)[self._rank * self._local : (self._rank + 1) * self._local]

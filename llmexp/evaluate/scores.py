@@ -65,15 +65,6 @@ class TokenScores:
         self.confidences += torch.bincount(index, weights=confidence, minlength=n_bins)
         self.corrects += torch.bincount(index, weights=correct.double(), minlength=n_bins)
 
-    def merge(self, other: TokenScores) -> None:
-        """Add what another batch or rank scored (the number of bins must be the same)."""
-        self.nats += other.nats
-        self.n_tokens += other.n_tokens
-        self.n_correct += other.n_correct
-        self.counts += other.counts
-        self.confidences += other.confidences
-        self.corrects += other.corrects
-
     def loss(self) -> float:
         """Mean negative log-likelihood, nats per token.
 

@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,10 @@ STOPPED = 130
 SETTLE = 1.0
 """Seconds that the other ranks get to write what they know when one has failed."""
 GRACE = 60.0
-"""Seconds that ranks get to stop at a safe point before they are killed."""
+"""Seconds that the other ranks get to end when one has stopped: by then the checkpoint is there."""
+RANKS = "ranks"
+"""Folder of the ranks' logs and messages, in a run's folder."""
+SUMMARY = "summary.json"
 
 
 class RankFailed(Exception):
@@ -66,46 +69,70 @@ class Processes:
         """Start the ranks, forward a stop to them, and return what rank 0 says."""
         if not job.spec.trains:
             return run_job(job, progress=progress, should_stop=should_stop, guard=guard, parent=parent)
-        folder = job.run_dir / "ranks"
-        folder.mkdir(parents=True, exist_ok=True)
-        summary = folder / "summary.json"
-        summary.unlink(missing_ok=True)
-        write_job(job, folder / "job.json")
-        port = _free_port()
-        ranks = [self._start(rank, folder, port) for rank in range(self.world)]
-        try:
-            _watch(ranks, folder, progress, should_stop, guard)
-        finally:
-            _end(ranks)
-            (folder / "job.json").unlink(missing_ok=True)
-        found: dict[str, Any] = json.loads(summary.read_text())
-        return found
+        with started(job, self.world, "llmexp.launch.rank") as ranks:
+            _watch(ranks, job.run_dir / RANKS, progress, should_stop, guard)
+        return summary_of(job)
 
-    def _start(self, rank: int, folder: Path, port: int) -> subprocess.Popen[bytes]:
-        environment = os.environ | {
-            "RANK": str(rank),
-            "LOCAL_RANK": str(rank),
-            "WORLD_SIZE": str(self.world),
-            "LOCAL_WORLD_SIZE": str(self.world),
-            "GROUP_RANK": "0",
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(port),
-            "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(max(1, cores() // self.world))),
-        }
-        with open(folder / f"rank{rank}.log", "ab") if rank else contextlib.nullcontext() as log:
-            return subprocess.Popen(
-                [sys.executable, "-m", "llmexp.launch.rank", str(folder / "job.json")],
-                env=environment,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+
+@contextlib.contextmanager
+def started(job: StageJob, world: int, module: str, *words: str) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """The ranks of a job's stage, each ``python -m module JOB OWNER *words``; none outlives the context.
+
+    OWNER is this process: a rank's parent may be gone before it looks. Rank 0 writes to standard
+    error, the others to files in ``ranks`` of the run's folder.
+    """
+    folder = job.run_dir / RANKS
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / SUMMARY).unlink(missing_ok=True)
+    write_job(job, folder / "job.json")
+    command = [sys.executable, "-m", module, str(folder / "job.json"), str(os.getpid()), *words]
+    port = _free_port()
+    ranks: list[subprocess.Popen[bytes]] = []
+    try:
+        for rank in range(world):
+            ranks.append(_start(command, rank, world, port, folder))
+        yield ranks
+    finally:
+        for process in ranks:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+        (folder / "job.json").unlink(missing_ok=True)
+
+
+def _start(command: list[str], rank: int, world: int, port: int, folder: Path) -> subprocess.Popen[bytes]:
+    environment = os.environ | {
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "WORLD_SIZE": str(world),
+        "LOCAL_WORLD_SIZE": str(world),
+        "GROUP_RANK": "0",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+    }
+    if world > 1:  # one alone computes with as many threads as without a launcher
+        environment.setdefault("OMP_NUM_THREADS", str(max(1, cores() // world)))
+    with open(folder / f"rank{rank}.log", "ab") if rank else contextlib.nullcontext() as log:
+        return subprocess.Popen(
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=log or 2,
+            stderr=log,
+            start_new_session=True,
+        )
 
 
 def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def summary_of(job: StageJob) -> dict[str, Any]:
+    """What rank 0 said of the stage when it was done."""
+    found: dict[str, Any] = json.loads((job.run_dir / RANKS / SUMMARY).read_text())
+    return found
 
 
 def _watch(
@@ -115,28 +142,34 @@ def _watch(
     should_stop: Callable[[], bool],
     guard: Callable[[], None],
 ) -> None:
-    """Wait for all ranks; the first that fails ends the others."""
-    told: float | None = None
+    """Wait for all ranks; the first that fails ends the others.
+
+    Ranks that are told to stop get the time that they need: a safe point may be a long step or
+    evaluation away. Who cannot wait sends a second SIGINT, and a rank that hangs is ended by its
+    peers' timeout.
+    """
+    told, ended = False, None
     while any(rank.poll() is None for rank in ranks):
         guard()
-        if should_stop() and told is None:
-            told = time.monotonic()
+        if should_stop() and not told:
+            told = True
             for rank in ranks:
                 rank.send_signal(signal.SIGTERM)
-        if told is not None and time.monotonic() - told > GRACE:
-            raise RankFailed(f"the ranks did not stop within {GRACE:.0f} s")
         failed = _first_failed(ranks)
         code = ranks[failed].returncode if failed is not None else 0
-        if code == STOPPED:
-            told = told or time.monotonic()  # the ranks agreed to stop, whoever was told first
-        elif code < 0 or (code and told is None):
+        told = told or code == STOPPED  # the ranks agreed to stop, whoever was told first
+        if code < 0 or (code and not told):
             break  # once told to stop, all end together, unless a rank was not yet ready to hear it
+        if code:
+            ended = ended or time.monotonic()
+            if time.monotonic() - ended > GRACE:
+                break
         time.sleep(POLL)
     failed = _first_failed(ranks)
     if failed is None:
         return
     code = ranks[failed].returncode
-    if code == STOPPED or (told is not None and code == -signal.SIGTERM):
+    if code == STOPPED or (told and code == -signal.SIGTERM):
         raise Interrupted("the ranks stopped at a safe point")
     time.sleep(SETTLE)
     text = f"rank {failed} {_ending(code, failed, folder)}"
@@ -163,13 +196,6 @@ def _ending(code: int, rank: int, folder: Path) -> str:
     return f"ended with exit code {code}; see {told}"
 
 
-def _end(ranks: list[subprocess.Popen[bytes]]) -> None:
-    for rank in ranks:
-        if rank.poll() is None:
-            rank.kill()
-        rank.wait()
-
-
 def write_job(job: StageJob, path: Path) -> None:
     """A job as JSON that only this user reads: it holds resolved values."""
     data = {
@@ -183,6 +209,7 @@ def write_job(job: StageJob, path: Path) -> None:
         "run_dir": str(job.run_dir),
         "pipeline_dir": str(job.pipeline_dir),
         "secrets": sorted(job.secrets),
+        "secret_paths": sorted(job.secret_paths),
     }
     path.touch(mode=0o600)
     path.chmod(0o600)
@@ -211,6 +238,7 @@ def read_job(path: Path) -> StageJob:
         run_dir=Path(data["run_dir"]),
         pipeline_dir=Path(data["pipeline_dir"]),
         secrets=frozenset(data["secrets"]),
+        secret_paths=frozenset(data["secret_paths"]),
     )
 
 

@@ -4,26 +4,86 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+from collections.abc import Iterator
 from pathlib import Path
 
+from filelock import SoftFileLease, Timeout
+
+from llmexp.config.mistakes import UserError
 from llmexp.launch.executors import executor
 from llmexp.launch.signals import stop_on_signals
 from llmexp.report.data import ReportData
 from llmexp.stage import reporting
 from llmexp.stage.graph import Composition, locate
 from llmexp.stage.runner import Runner, new_record
-from llmexp.stage.runs import Unfinished, new_folder
+from llmexp.stage.runs import (
+    FOLDER_LEASE_SECONDS,
+    PIPELINE,
+    PipelineRecord,
+    Unfinished,
+    folder_lease,
+    new_folder,
+)
 from llmexp.store.store import Store
 from llmexp.track import tracker as tracking
 from llmexp.track.progress import Interrupted, Progress
 
 
-def run_folder(composition: Composition, store: Store, runs: Path, explicit: Path | None) -> Path:
-    """Locate all inputs, and choose the folder: an explicit one, that of unfinished work, or a new one."""
+@contextlib.contextmanager
+def run_folder(composition: Composition, store: Store, runs: Path, explicit: Path | None) -> Iterator[Path]:
+    """Locate all inputs, choose the folder, and keep other commands out of it.
+
+    It is an explicit one, that of unfinished work, or a new one.
+
+    Raises:
+        UserError: another command works in the explicit folder, or it holds other work.
+    """
     locate(composition, store, runs)
-    if explicit is not None:
-        return explicit
-    return _marks(store).get(_identity(composition)) or new_folder(runs, composition.title)
+    lease = None if explicit else _lease_on_unfinished(_marks(store), _identity(composition))
+    lease = lease or _lease_on(explicit or new_folder(runs, composition.title))
+    try:
+        folder = Path(lease.lock_file).parent
+        _refuse_other_work(folder, composition)
+        yield folder
+    finally:
+        lease.release()
+
+
+def _refuse_other_work(folder: Path, composition: Composition) -> None:
+    """A stage goes on from the checkpoints in its folder: none of another artifact may lie there."""
+    if not (folder / PIPELINE).is_file():
+        return
+    there = {name: link.fingerprint for name, link in PipelineRecord.read(folder).stages.items()}
+    if there != {name: node.fingerprint for name, node in composition.nodes.items()}:
+        raise UserError(f"{folder} holds the run of another composition: give hydra.run.dir another folder")
+
+
+def _lease_on(folder: Path) -> SoftFileLease:
+    folder.mkdir(parents=True, exist_ok=True)
+    lease = folder_lease(folder)
+    try:
+        lease.acquire(timeout=FOLDER_LEASE_SECONDS + 1)  # in which one of a dead machine runs out
+    except Timeout:
+        raise UserError(f"another command works in {folder}: wait for its end, or name another") from None
+    return lease
+
+
+def _lease_on_unfinished(marks: Unfinished, identity: str) -> SoftFileLease | None:
+    """The lease on the folder of unfinished work; None where there is none, or another command went on."""
+    folder = marks.get(identity)
+    if folder is None:
+        return None
+    lease = folder_lease(folder)
+    # Whoever else has taken it says RUNNING at once, and from then on it is not unfinished; a holder that
+    # died on another machine says nothing, until its lease runs out. What is asked last counts: between
+    # question and lease, another may have gone on and come to its end.
+    while marks.get(identity) == folder:
+        if lease.is_locked:
+            return lease
+        with contextlib.suppress(Timeout):
+            lease.acquire(timeout=0.2)
+    lease.release()
+    return None
 
 
 def _marks(store: Store) -> Unfinished:

@@ -160,13 +160,20 @@ def _tail(journal: Path) -> int:
 
 
 def _left(run_dir: Path, found: Latest, seconds: float | None) -> float | None:
-    """Seconds left by the budget in the run's configuration; None when it does not tell."""
+    """Seconds left by the budget in the run's configuration; None when it does not tell, or masks it."""
     import yaml
 
     config = run_dir / "artifacts" / "config.yaml"
     if not config.is_file():
         return None
     data = yaml.safe_load(config.read_text(encoding="utf-8"))
+    try:
+        return _of_budget(data, found, seconds)
+    except ValueError:  # *** is no number
+        return None
+
+
+def _of_budget(data: dict[str, Any], found: Latest, seconds: float | None) -> float | None:
     trainer = data.get("trainer") or {}
     if trainer.get("max_seconds") is not None:
         return None if seconds is None else max(0.0, float(trainer["max_seconds"]) - seconds)

@@ -61,7 +61,10 @@ class ModelSpec(Spec):
     )
     init_std: float = setting("Standard deviation of the initial weights.", default=0.02, gt=0)
     init_from: str | None = setting(
-        "Artifact folder, Hugging Face folder or Hub name to take weights from; null: random.", default=None
+        "Artifact, run, folder of a model or name on the Hub to take weights from; null: random. It counts "
+        "by its content.",
+        default=None,
+        result=False,
     )
 
     @property

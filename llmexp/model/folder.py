@@ -33,21 +33,36 @@ def find_folder(path: str | Path) -> Path:
     folder = Path(path).expanduser()
     if folder.is_dir():
         return folder
-    if not _HUB_NAME.fullmatch(str(path)):
+    if not is_hub_name(str(path)):
         raise ModelFolderError(f"no model folder at {path}")
+    cached = cached_folder(str(path))
+    if cached is not None:
+        return cached
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
-    try:
-        return Path(snapshot_download(str(path), allow_patterns=_HUB_FILES, local_files_only=True))
-    except LocalEntryNotFoundError:
-        pass  # not in the cache: ask the Hub
     try:
         return Path(snapshot_download(str(path), allow_patterns=_HUB_FILES))
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
         raise ModelFolderError(
             f"{path} is neither a folder nor a Hub model in the local cache, and the Hub gave: {error}"
         ) from error
+
+
+def is_hub_name(reference: str) -> bool:
+    """Whether this can name a model on the Hub: a path below a folder that is here is a mistyped path."""
+    return _HUB_NAME.fullmatch(reference) is not None and not Path(reference.split("/")[0]).exists()
+
+
+def cached_folder(name: str) -> Path | None:
+    """The local copy of a Hub model, without asking the Hub; None where there is none."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(name, allow_patterns=_HUB_FILES, local_files_only=True))
+    except LocalEntryNotFoundError:
+        return None
 
 
 def read_spec(path: str | Path) -> ModelSpec:

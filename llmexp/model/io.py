@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 from llmexp.model.build import empty_decoder
 from llmexp.model.config import ModelSpec, resolve_vocabulary
 from llmexp.model.decoder import Decoder
-from llmexp.model.families.base import Entry, Family, ModelFolderError, differing
+from llmexp.model.families.base import Entry, Family, ModelFolderError, fitting_overrides
 from llmexp.model.folder import (
     SPEC_FILE,
     WEIGHTS_FILE,
@@ -86,10 +86,8 @@ def start_from(
     """
     stored = read_spec(path)
     resolve_vocabulary(stored.vocab_size, tokenizer_vocab_size)
-    wanted = spec if spec.vocab_size is not None else dataclasses.replace(spec, vocab_size=stored.vocab_size)
-    fields = differing(wanted, stored)
-    if fields:
-        overrides = " ".join(f"model.{name}={_override(getattr(stored, name))}" for name in fields)
+    overrides = fitting_overrides(spec, stored)
+    if overrides:
         raise ModelFolderError(
             f"model.init_from={path} holds another model than the one configured; set {overrides}"
         )
@@ -167,10 +165,6 @@ def _fill(model: Decoder, entries: list[Entry], weights: _Weights) -> None:
             target.copy_(part)
     if parameters:
         raise ModelFolderError(f"no tensor for {', '.join(sorted(parameters))}")
-
-
-def _override(value: object) -> object:
-    return "null" if value is None else str(value).lower() if isinstance(value, bool) else value
 
 
 __all__ = [

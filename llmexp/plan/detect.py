@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import os
 from pathlib import Path
 from typing import Any
 
 import llmexp
 from llmexp.config.spec import settings
 from llmexp.plan.config import DeviceKind, HardwareSpec
-from llmexp.store.machine import cores
+from llmexp.store.machine import cores, memory
 
 _FMA_BOTH = 2
 """A fused multiply-add is two operations."""
@@ -78,7 +77,7 @@ def _cpu() -> HardwareSpec:
         device_names=[info.get("model name", "CPU")],
         peak_flops_fp32=fp32,
         peak_flops_bf16=fp32 and fp32 * faster if multiplies_bf16() else None,
-        memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        memory_bytes=memory(),
     )
 
 

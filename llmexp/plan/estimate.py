@@ -78,7 +78,9 @@ def plan(
     hardware = detected(hardware)
     devices = parallel.size(world_size)
     local = math.ceil(trainer.global_batch / devices)
-    limit = int(USABLE * hardware.memory_bytes) if hardware.memory_bytes else None
+    limit = (
+        int(USABLE * hardware.memory_bytes / _sharing(hardware, devices)) if hardware.memory_bytes else None
+    )
     micro = trainer.micro_batch or _largest(model, loader, trainer, optimizer, local, limit)
     parts = _parts(model, loader, trainer, optimizer, micro)
     peak = sum(parts.values())
@@ -113,6 +115,11 @@ def plan(
         },
         notes=notes,
     )
+
+
+def _sharing(hardware: HardwareSpec, devices: int) -> int:
+    """Ranks that share one device's memory: on a CPU all, for every launcher starts them on one host."""
+    return devices if hardware.kind is DeviceKind.cpu else 1
 
 
 def _parts(
@@ -204,6 +211,8 @@ def _notes(trainer: TrainerSpec, optimizer: OptimizerSpec, hardware: HardwareSpe
         notes.append(f"memory: {precision} is counted like bf16")
     if not isinstance(optimizer, (AdamWSpec, MuonSpec)):
         notes.append(f"memory: {type(optimizer).__name__} is counted like AdamW")
+    if _sharing(hardware, devices) > 1:
+        notes.append(f"memory: {devices} ranks share that of their host")
     if devices > 1:
         notes.append("time: communication between devices is left out")
     if hardware.price_per_device_hour is None:

@@ -1,24 +1,21 @@
 """A training stage in processes of its own, which can be made to die in the middle of a step.
 
-``python -m llmexp.prove.child JOB QUIET KILL_AFTER`` is one rank; :func:`run` starts them all.
+``python -m llmexp.prove.child JOB OWNER QUIET KILL_AFTER`` is one rank; :func:`run` starts them all.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import random
 import signal
-import socket
-import subprocess
 import sys
 import threading
 import time
 from pathlib import Path
 from typing import Any
 
-from llmexp.launch.executors import RankFailed, read_job, write_job
+from llmexp.launch.executors import SUMMARY, RankFailed, read_job, started, summary_of
 from llmexp.stage.job import StageJob, run_job
 from llmexp.track.progress import Interrupted, Progress
 
@@ -59,68 +56,22 @@ def run(
 ) -> dict[str, Any] | None:
     """Run a job's stage in ``world`` processes; its summary, or None when it was killed as asked.
 
-    Rank 0 writes to standard error, the others to files in the run's folder. When the caller
-    ends, so do the processes.
-
     Raises:
         RankFailed: a process ended otherwise; its error is in ``error.txt`` of the run's folder.
     """
-    folder = job.run_dir / "ranks"
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "summary.json").unlink(missing_ok=True)
-    write_job(job, folder / "job.json")
-    words = [str(folder / "job.json"), str(int(quiet)), str(kill_after or 0)]
-    port = _free_port()
-    ranks = [_start(words, rank, world, port, folder) for rank in range(world)]
-    try:
+    words = str(int(quiet)), str(kill_after or 0)
+    with started(job, world, "llmexp.prove.child", *words) as ranks:
         while all(rank.poll() is None for rank in ranks):
             time.sleep(POLL)
-        first = ranks[0]
-        if kill_after is None or first.poll() not in (None, -signal.SIGKILL):
+        if kill_after is None or ranks[0].poll() not in (None, -signal.SIGKILL):
             for rank in ranks:
                 rank.wait()
-    finally:
-        for rank in ranks:
-            if rank.poll() is None:
-                rank.kill()
-            rank.wait()
-        (folder / "job.json").unlink(missing_ok=True)
     codes = [rank.returncode for rank in ranks]
     if kill_after is not None and codes[0] == -signal.SIGKILL:
         return None
     if any(codes):
         raise RankFailed(f"training ended with exit code {next(filter(None, codes))}: {_error(job.run_dir)}")
-    found: dict[str, Any] = json.loads((folder / "summary.json").read_text())
-    return found
-
-
-def _start(words: list[str], rank: int, world: int, port: int, folder: Path) -> subprocess.Popen[bytes]:
-    environment = os.environ | {
-        "RANK": str(rank),
-        "LOCAL_RANK": str(rank),
-        "WORLD_SIZE": str(world),
-        "LOCAL_WORLD_SIZE": str(world),
-        "GROUP_RANK": "0",
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-    }
-    with contextlib.ExitStack() as stack:
-        # What the others say when rank 0 is killed under them is no news.
-        log = stack.enter_context(open(folder / f"rank{rank}.log", "ab")) if rank else None
-        return subprocess.Popen(
-            [sys.executable, "-m", "llmexp.prove.child", *words],
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=log or 2,
-            stderr=log,
-            start_new_session=True,
-        )
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    return summary_of(job)
 
 
 def _error(run_dir: Path) -> str:
@@ -129,10 +80,10 @@ def _error(run_dir: Path) -> str:
     return file.read_text().strip().rpartition("\n")[2] if file.is_file() else f"see {run_dir}"
 
 
-def main(path: Path, quiet: bool, kill_after: int) -> int:
+def main(path: Path, owner: int, quiet: bool, kill_after: int) -> int:
     """Run the job as this rank; rank 0 writes the summary."""
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    job, owner = read_job(path), os.getppid()
+    job = read_job(path)
     killer = Killer(kill_after) if kill_after and rank == 0 else None
 
     def guard() -> None:
@@ -153,9 +104,9 @@ def main(path: Path, quiet: bool, kill_after: int) -> int:
             world=world,
         )
     if rank == 0:
-        (path.parent / "summary.json").write_text(json.dumps(summary))
+        (path.parent / SUMMARY).write_text(json.dumps(summary))
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), sys.argv[2] == "1", int(sys.argv[3])))
+    sys.exit(main(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3] == "1", int(sys.argv[4])))

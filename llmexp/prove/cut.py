@@ -187,4 +187,5 @@ def _job(node: Node, made: dict[str, Artifact], composition: Composition, folder
         run_dir=folder / "run",
         pipeline_dir=folder,
         secrets=composition.secrets,
+        secret_paths=node.secret_paths,
     )

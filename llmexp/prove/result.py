@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 import struct
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -103,11 +102,6 @@ def compare_tensors(
         index = tuple(wrong.nonzero()[0].tolist())
         place = f"{where}, {what} {list(index)}"
         into.differ(f"{place}: {expected[index].item()!r} and {found[index].item()!r}", into.largest)
-
-
-def total(comparisons: Iterable[Comparison]) -> int:
-    """Numbers compared."""
-    return sum(one.numbers for one in comparisons)
 
 
 def _word(value: float | None) -> str:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from llmexp.track.params import jsonable
@@ -88,10 +86,6 @@ class ReportData:
             row["curves"] = {k: [[float(x) for x in p] for p in c] for k, c in row.get("curves", {}).items()}
             rows.append(StageRow(**row))
         return cls(stages=rows, **values)
-
-    def write(self, path: Path) -> None:
-        """Write as strict JSON."""
-        path.write_text(json.dumps(self.as_json(), indent=1, allow_nan=False), encoding="utf-8")
 
 
 def visible(text: Any) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from llmexp.report.data import ReportData, duration, number, percent, visible
+from llmexp.report.data import ReportData, StageRow, duration, number, percent, visible
 from llmexp.report.tables import Cell, Metric, Table, before_and_after
 
 if TYPE_CHECKING:
@@ -90,11 +90,42 @@ def _learned(data: ReportData) -> str:
         ):
             if key in baselines:
                 lines.append(f"  {_against(best, float(baselines[key]))} {what} ({number(baselines[key])})")
+    if not table:
+        lines += [_heldout_line(row) for row in data.stages if heldout_figures(row)]
     exact = _column(table, "exact_match")
     if exact:
         path = " → ".join(f"{_escaped(name)} [bold]{percent(value)}[/]" for name, value in exact.items())
         lines.append(f"Held-out problems answered exactly: {path}")
     return "\n".join(lines)
+
+
+def heldout_figures(row: StageRow) -> dict[str, float]:
+    """The figures on held-out data of a training stage's weights, by key."""
+    held = {key: curve for key, curve in row.curves.items() if key.startswith("val/") and curve}
+    # A stage that may stop early gives its best weights, not its last.
+    kept = row.summary.get("best_step") if (row.config.get("trainer") or {}).get("stop_when") else None
+    return {
+        key: next((value for step, value in curve if step == kept), curve[-1][1])
+        for key, curve in held.items()
+    }
+
+
+def headline(data: ReportData) -> dict[str, float]:
+    """What a run came to: the last model's evaluation, else the last held-out figures of its training."""
+    table = (data.evaluation or {}).get("table", {})
+    if table:
+        last = list(table.values())[-1]
+        return {key: float(last[key]) for key in COLUMNS if last.get(key) is not None}
+    return next((found for row in reversed(data.stages) if (found := heldout_figures(row))), {})
+
+
+def _heldout_line(row: StageRow) -> str:
+    """`Held out after pretrain: loss 3.471, bits per byte 1.745`"""
+    said = ", ".join(
+        f"{key.removeprefix('val/').replace('_', ' ')} [bold]{number(value)}[/]"
+        for key, value in heldout_figures(row).items()
+    )
+    return f"Held out after {_escaped(row.name)}: {said}"
 
 
 def _against(best: float, reference: float) -> str:
@@ -172,7 +203,8 @@ def _closing(data: ReportData, report: Path | None, next_commands: list[NextComm
     rows = []
     if data.seconds is not None:
         cached = sum(row.cached for row in data.stages)
-        about = f"{len(data.stages)} stages, {cached} found in the store" if data.stages else ""
+        count = f"{len(data.stages)} stage{'' if len(data.stages) == 1 else 's'}"
+        about = f"{count}, {cached} found in the store" if data.stages else ""
         rows.append(("time", f"{duration(data.seconds)} [dim]{about}[/]"))
     if report is not None:
         rows.append(("report", f"[cyan]{_escaped(str(report))}[/]"))

@@ -82,15 +82,15 @@ class StageSpec(Spec):
 class Collect(StageSpec):
     """Reads documents, conversations or prompts from a source and splits them into train and held-out."""
 
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
     makes: ClassVar[str] = "corpus"
     runs: ClassVar[str] = "llmexp.stage.collect:run"
     data: DataSpec = setting("Where text comes from.")
 
     def head(self, needs: Heads) -> Head:
-        """Whether it holds conversations."""
+        """Whether it holds conversations, and holds any out."""
         del needs
-        return Head(chat=self.data.gives_chats())
+        return Head(chat=self.data.gives_chats(), held_out=self.data.holds_out())
 
 
 @dataclass(kw_only=True)
@@ -151,7 +151,10 @@ class Tokenize(StageSpec):
 
     def head(self, needs: Heads) -> Head:
         """Shards hold what the corpus holds, in the tokenizer's ids."""
-        return Head(vocab_size=_one(needs, "tokenizer").vocab_size, chat=_one(needs, "corpus").chat)
+        corpus = _one(needs, "corpus")
+        return Head(
+            vocab_size=_one(needs, "tokenizer").vocab_size, chat=corpus.chat, held_out=corpus.held_out
+        )
 
 
 @dataclass(kw_only=True)
@@ -176,6 +179,16 @@ class TrainingStage(StageSpec, ABC):
         yield from super().check()
         yield from check_batch(self.trainer, self.parallel)
         yield from check_budget(self.trainer, self.scheduler, self.sample_length)
+
+    def check_needs(self, needs: Heads) -> Iterator[Mistake]:
+        """What ends training early is measured on something."""
+        data = needs.get("shards", ()) + needs.get("prompts", ())
+        if self.trainer.stop_when is not None and data and all(head.held_out is False for head in data):
+            yield Mistake(
+                "trainer.stop_when",
+                f"is {self.trainer.stop_when.value}, and nothing is held out to measure it on",
+                "hold some of the data out (data.heldout=0.05), or set trainer.stop_when=null",
+            )
 
 
 @dataclass(kw_only=True)
@@ -205,6 +218,7 @@ class Pretrain(TrainingStage):
 
     def check_needs(self, needs: Heads) -> Iterator[Mistake]:
         """The tokenizer's ids lie within the model's vocabulary, and each input of shards has its weight."""
+        yield from super().check_needs(needs)
         yield from _weights_fit(self.loader, needs)
         wanted = _one(needs, "tokenizer").vocab_size
         if wanted is not None and self.model.vocab_size is not None and self.model.vocab_size < wanted:
@@ -240,6 +254,7 @@ class Sft(TrainingStage):
 
     def check_needs(self, needs: Heads) -> Iterator[Mistake]:
         """Conversations are there to train on, and fit the model's context and vocabulary."""
+        yield from super().check_needs(needs)
         yield from _weights_fit(self.loader, needs)
         model = _one(needs, "model")
         if model.max_seq_len is not None and self.loader.seq_len > model.max_seq_len:
@@ -288,6 +303,7 @@ class Grpo(TrainingStage):
 
     def check_needs(self, needs: Heads) -> Iterator[Mistake]:
         """Prompts hold messages, and the model's tokenizer can write them."""
+        yield from super().check_needs(needs)
         if _one(needs, "prompts").chat is False:
             yield _no_chats("prompts", "there is nothing to answer")
         yield from _template_is_there("model", needs)
@@ -317,6 +333,7 @@ class Evaluate(StageSpec):
 class Export(StageSpec):
     """Writes a model in a format that other tools open."""
 
+    version: ClassVar[int] = 2
     needs: ClassVar[dict[str, Need]] = {"model": Need("model"), "report": Need("report", optional=True)}
     makes: ClassVar[str] = "export"
     runs: ClassVar[str] = "llmexp.stage.export:run"

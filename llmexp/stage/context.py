@@ -9,6 +9,7 @@ from pathlib import Path
 from llmexp.plan.config import HardwareSpec
 from llmexp.store.artifact import Artifact
 from llmexp.store.fingerprint import ContentHasher
+from llmexp.store.store import Store
 from llmexp.track.progress import Progress
 from llmexp.track.tracker import Tracker
 
@@ -46,6 +47,7 @@ class Context:
     should_stop: Callable[[], bool]
     guard: Callable[[], None]
     hardware: HardwareSpec
+    store: Store
     rank: int = 0
     world: int = 1
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from llmexp.config.mistakes import UserError
+from llmexp.model.folder import cached_folder, is_hub_name
 from llmexp.stage.config import Need
 from llmexp.stage.runs import RunPart, artifacts_of, find_part, last_with, name_of, part_at
 from llmexp.store.artifact import MANIFEST, Artifact
@@ -50,6 +51,8 @@ def meaning(reference: str, store: Store, runs: Path) -> Artifact | RunPart | Pa
 def find_given(reference: str, need: Need, store: Store, runs: Path) -> Artifact | Path:
     """The artifact, the newest fitting one of a run, or the folder of a model or tokenizer.
 
+    No network is used: of what is on the Hub, only local copies are found (see `on_hub`).
+
     Raises:
         WrongInput: there is no such thing, or it is of another kind.
     """
@@ -58,6 +61,9 @@ def find_given(reference: str, need: Need, store: Store, runs: Path) -> Artifact
     try:
         found = last(need, store, runs) if reference == "last" else meaning(reference, store, runs)
     except UserError as error:
+        cached = cached_folder(reference) if on_hub(reference, need) else None
+        if cached is not None:
+            return cached
         raise WrongInput(f"{nothing} ({error})", "see `llmexp store list`") from error
     except StoreError as error:
         raise WrongInput(str(error), "see `llmexp store list`") from error
@@ -75,6 +81,11 @@ def find_given(reference: str, need: Need, store: Store, runs: Path) -> Artifact
             f"see `llmexp store list {need.kind}`",
         )
     return found
+
+
+def on_hub(reference: str, need: Need) -> bool:
+    """Whether what is not found here may be a name on the Hub."""
+    return need.kind in FOLDERS and is_hub_name(reference)
 
 
 def last(need: Need, store: Store, runs: Path) -> RunPart:

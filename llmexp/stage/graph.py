@@ -12,15 +12,18 @@ from omegaconf import DictConfig, OmegaConf
 from llmexp.config.mistakes import CompositionError, UserError
 from llmexp.config.spec import Mistake, as_data
 from llmexp.config.typed import file_of, source_of
-from llmexp.config.validate import Materialise, secret_values
-from llmexp.model.folder import ModelFolderError
+from llmexp.config.validate import Materialise, secret_paths, secret_values
+from llmexp.model.families.base import fitting_overrides
+from llmexp.model.folder import ModelFolderError, find_folder, read_spec
 from llmexp.stage.config import Collect, Need, Pretrain, RootSpec, StageSpec, TrainingStage, TrainTokenizer
 from llmexp.stage.context import External, Input
-from llmexp.stage.given import WrongInput, find_given, references
+from llmexp.stage.given import WrongInput, find_given, on_hub, references
 from llmexp.stage.heads import Head, Heads, read_head
+from llmexp.stage.runs import PipelineRecord, part_at
 from llmexp.store.config import PathsSpec
-from llmexp.store.fingerprint import fingerprint, user_sources
+from llmexp.store.fingerprint import file_sha256, fingerprint, user_sources
 from llmexp.store.store import Store
+from llmexp.track.masking import Mask, mask_of
 
 
 @dataclass(kw_only=True)
@@ -35,6 +38,8 @@ class Node:
     """Need to the stage, or stages, that make it."""
     given: dict[str, dict[str, Input]] = field(default_factory=dict)
     """Need to what a person gave instead, by name."""
+    secret_paths: frozenset[str] = frozenset()
+    """Places in ``spec`` whose values the environment gave."""
     fingerprint: str = ""
 
     def inputs(self, made: Mapping[str, Input]) -> dict[str, Input | dict[str, Input]]:
@@ -104,13 +109,18 @@ def _materialise(cfg: DictConfig, sources: dict[str, str]) -> tuple[Composition 
     make = Materialise(sources)
     root = make.spec(_without_stages(cfg))
     specs = {str(name): make.spec(node, f"stages.{name}") for name, node in cfg.stages.items()}
-    nodes = {}
+    nodes, secrets = {}, secret_paths(cfg)
     for name, entry in cfg.pipeline.stages.items():
         spec = specs.get(str(name))
         if spec is not None:
             needs = cast(dict[str, Any], OmegaConf.to_container(entry.needs))
+            start = f"stages.{name}."
             nodes[str(name)] = Node(
-                name=str(name), kind=str(entry.stage), spec=cast(StageSpec, spec), needs=needs
+                name=str(name),
+                kind=str(entry.stage),
+                spec=cast(StageSpec, spec),
+                needs=needs,
+                secret_paths=frozenset(p.removeprefix(start) for p in secrets if p.startswith(start)),
             )
     if root is not None:
         told: dict[tuple[str, str], Mistake] = {}
@@ -123,7 +133,8 @@ def _materialise(cfg: DictConfig, sources: dict[str, str]) -> tuple[Composition 
             told[once, mistake.problem] = replace(mistake, source=source)
         make.mistakes += told.values()
     if root is None or make.mistakes:
-        return None, [_shown(m) for m in make.mistakes]
+        mask = mask_of(secret_values(cfg))
+        return None, [_shown(m, mask) for m in make.mistakes]
     choices = cfg.hydra.runtime.choices
     title = str(choices.get("experiment") or choices.get("pipeline") or cfg.stage)
     return Composition(
@@ -144,9 +155,10 @@ def _without_stages(cfg: DictConfig) -> DictConfig:
     return root
 
 
-def _shown(mistake: Mistake) -> Mistake:
-    """Paths as a person writes them: ``sft.optimizer.lr``."""
-    return Mistake(mistake.path.removeprefix("stages."), mistake.problem, mistake.remedy, mistake.source)
+def _shown(mistake: Mistake, mask: Mask) -> Mistake:
+    """Paths as a person writes them, ``sft.optimizer.lr``; values without secrets."""
+    words = (mask(text) for text in (mistake.problem, mistake.remedy, mistake.source))
+    return Mistake(mistake.path.removeprefix("stages."), *words)
 
 
 def _is_edge(mistake: Mistake) -> bool:
@@ -169,6 +181,7 @@ def _check_inputs(nodes: dict[str, Node], paths: PathsSpec) -> Iterator[Mistake]
                 known = [heads[one] for one in _makers(node, need) if one in heads]
             needs[need] = tuple(known)
         mistakes += node.spec.check_needs(needs)
+        mistakes += _check_start(node.spec, needs, store, runs)
         heads[node.name] = node.spec.head(needs)
         yield from (m.under(f"stages.{node.name}") for m in mistakes)
 
@@ -211,10 +224,43 @@ def _given_heads(
             kind = declared.kind if isinstance(found, Path) else found.kind
             known.append(read_head(kind, folder))
         except WrongInput as error:
-            mistakes.append(Mistake(f"inputs.{need}", error.problem, error.remedy))
+            if on_hub(reference, declared):
+                known.append(Head())  # a check asks no network: it will be known when it is there
+            else:
+                mistakes.append(Mistake(f"inputs.{need}", error.problem, error.remedy))
         except ModelFolderError as error:
             mistakes.append(Mistake(f"inputs.{need}", str(error), "give the folder of a model"))
     return known, mistakes
+
+
+def _check_start(spec: StageSpec, needs: Heads, store: Store, runs: Path) -> Iterator[Mistake]:
+    """What ``model.init_from`` names is there, and is the model that is configured."""
+    if not isinstance(spec, Pretrain) or spec.model.init_from is None:
+        return
+    reference, need, path = spec.model.init_from, Need("model"), "model.init_from"
+    try:
+        found = find_given(reference, need, store, runs)
+        stored = read_spec(found if isinstance(found, Path) else found.path)
+    except WrongInput as error:
+        if not on_hub(reference, need):  # a check asks no network
+            yield Mistake(path, error.problem, error.remedy)
+        return
+    except ModelFolderError as error:
+        yield Mistake(path, str(error), "give the folder of a model")
+        return
+    overrides = fitting_overrides(spec.model, stored)
+    if overrides:
+        yield Mistake(path, f"{reference} holds another model than the one configured", f"set {overrides}")
+    rows, tokens = (
+        stored.vocab_size or 0,
+        max((head.vocab_size or 0 for head in needs["tokenizer"]), default=0),
+    )
+    if rows < tokens:
+        yield Mistake(
+            path,
+            f"{reference} has a vocabulary of {rows}, and the tokenizer one of {tokens}",
+            "take the model's own tokenizer, with inputs.tokenizer",
+        )
 
 
 def locate(composition: Composition, store: Store, runs: Path) -> None:
@@ -231,14 +277,20 @@ def locate(composition: Composition, store: Store, runs: Path) -> None:
             found = [_given(part, declared, key, store, runs) for part in parts]
             node.given[need] = dict(zip(labels(parts), found, strict=True))
         source = _sources(node, store) | _start(node, store, runs)
-        node.fingerprint = fingerprint(
-            kind=node.spec.makes,
-            stage=node.kind,
-            version=node.spec.version,
-            config=as_data(node.spec, result_only=True),
-            inputs=input_fingerprints(node, composition),
-            source=source,
-        )
+        node.fingerprint = _fingerprint(node, composition, source)
+        if resumed := _resumed(node, runs):
+            node.fingerprint = _fingerprint(node, composition, source | resumed)
+
+
+def _fingerprint(node: Node, composition: Composition, source: dict[str, str]) -> str:
+    return fingerprint(
+        kind=node.spec.makes,
+        stage=node.kind,
+        version=node.spec.version,
+        config=as_data(node.spec, result_only=True),
+        inputs=input_fingerprints(node, composition),
+        source=source,
+    )
 
 
 def input_fingerprints(node: Node, composition: Composition) -> dict[str, str | list[str]]:
@@ -274,32 +326,68 @@ def _given(reference: str, need: Need, key: str, store: Store, runs: Path) -> In
     try:
         found = find_given(reference, need, store, runs)
     except WrongInput as error:
-        raise UserError(f"{key}: {error}") from error
+        if not on_hub(reference, need):
+            raise UserError(f"{key}: {error}") from error
+        try:
+            found = find_folder(reference)
+        except ModelFolderError as absent:
+            raise UserError(f"{key}: {absent}") from absent
     return External.at(need.kind, found, store.hasher) if isinstance(found, Path) else found
 
 
 def _sources(node: Node, store: Store) -> dict[str, str]:
-    """Hashes of what is outside the store: source data, and a person's own packages."""
+    """Hashes of what is outside the store: source data, and a person's own packages.
+
+    Of a source on the Hub it is the commit, which the spec gets: a later push is not read under this one.
+    """
     found = user_sources(as_data(node.spec))
     if isinstance(node.spec, Collect):
-        from llmexp.corpus.collect import source_paths, source_revision
+        from llmexp.corpus.collect import pin_revision, source_paths
 
-        paths, revision = source_paths(node.spec.data), source_revision(node.spec.data)
+        paths, revision = source_paths(node.spec.data), pin_revision(node.spec.data)
         if paths:
             found["data"] = store.hasher.content_hash(paths)
         if revision is not None:
             found["revision"] = revision
     if isinstance(node.spec, TrainTokenizer):
-        files = node.spec.tokenizer.source_paths()
+        from llmexp.tokenizer import imported
+
+        files, revision = node.spec.tokenizer.source_paths(), imported.pin_revision(node.spec.tokenizer)
         if files:
             found["tokenizer"] = store.hasher.content_hash(files)
+        if revision is not None:
+            found["revision"] = revision
     return found
 
 
 def _start(node: Node, store: Store, runs: Path) -> dict[str, str]:
-    """What ``model.init_from`` names counts by its content; the spec gets its folder."""
+    """What ``model.init_from`` names counts by its content; the spec gets its folder.
+
+    Of a name on the Hub that is the folder of the commit that was resolved.
+    """
     if not isinstance(node.spec, Pretrain) or node.spec.model.init_from is None:
         return {}
     start = _given(node.spec.model.init_from, Need("model"), f"{node.name}.model.init_from", store, runs)
     node.spec.model.init_from = str(start.path)
     return {"init_from": start.fingerprint}
+
+
+def _resumed(node: Node, runs: Path) -> dict[str, str]:
+    """A checkpoint that ``trainer.resume`` names counts by its content; the spec gets its folder.
+
+    One of a run that makes this very artifact does not count: to go on from it is what ``auto`` does,
+    and gives what an uninterrupted run gives. ``node`` has the fingerprint that it has without.
+    """
+    if not isinstance(node.spec, TrainingStage) or node.spec.trainer.resume in ("auto", "never"):
+        return {}
+    from llmexp.train.checkpoint import MANIFEST
+    from llmexp.train.resume import find_checkpoint
+
+    checkpoint = find_checkpoint(Path(node.spec.trainer.resume)).path.absolute()
+    node.spec.trainer.resume = str(checkpoint)
+    part = part_at(checkpoint.parents[1], runs)
+    if part is not None and part.stage is not None:
+        made = PipelineRecord.read(part.run_dir).stages[part.stage]
+        if made.fingerprint == node.fingerprint:
+            return {}
+    return {"resume": file_sha256(checkpoint / MANIFEST)}  # it holds the hashes of the other files

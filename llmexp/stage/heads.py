@@ -25,6 +25,8 @@ class Head:
     """Whether a tokenizer, or the one that a model brings along, can write conversations."""
     chat: bool | None = None
     """Whether the records of a corpus, or of shards, hold messages."""
+    held_out: bool | None = None
+    """Whether some of a corpus, or of shards, is held out."""
 
 
 Heads = dict[str, tuple[Head, ...]]
@@ -50,9 +52,18 @@ def read_head(kind: str, folder: Path) -> Head:
         return Head(vocab_size=known, chat_template=holds_chat_template(folder))
     if kind == "shards":
         header = _json(folder / "train" / "header.json")
-        return Head(vocab_size=header.get("vocab_size"), chat=header.get("chat"))
-    kinds = _json(folder / MANIFEST).get("summary", {}).get("kinds")
-    return Head(chat=not set(kinds).isdisjoint(CHAT_KINDS) if kinds else None)
+        held = _json(folder / "heldout" / "header.json").get("n_docs")
+        return Head(
+            vocab_size=header.get("vocab_size"),
+            chat=header.get("chat"),
+            held_out=None if held is None else held > 0,
+        )
+    summary = _json(folder / MANIFEST).get("summary", {})
+    kinds, held = summary.get("kinds"), summary.get("documents", {}).get("heldout")
+    return Head(
+        chat=not set(kinds).isdisjoint(CHAT_KINDS) if kinds else None,
+        held_out=None if held is None else held > 0,
+    )
 
 
 def _json(file: Path) -> dict[str, Any]:

@@ -11,8 +11,9 @@ from typing import Any
 from llmexp.config.spec import as_data, target
 from llmexp.stage.config import RootSpec, StageSpec
 from llmexp.stage.context import Context, External, Input
+from llmexp.store.store import Store
 from llmexp.track import tracker as tracking
-from llmexp.track.masking import mask_of
+from llmexp.track.masking import hidden, mask_of
 from llmexp.track.progress import Progress
 from llmexp.track.tracker import Tracker
 
@@ -34,6 +35,8 @@ class StageJob:
     run_dir: Path
     pipeline_dir: Path
     secrets: frozenset[str] = field(default_factory=frozenset)
+    secret_paths: frozenset[str] = field(default_factory=frozenset)
+    """Places in ``spec`` that hold secrets."""
 
 
 def run_job(
@@ -67,12 +70,13 @@ def run_job(
         should_stop=should_stop,
         guard=guard,
         hardware=job.root.hardware,
+        store=Store(job.root.paths.roots),
         rank=rank,
         world=world,
     )
     with tracker:
         try:
-            tracker.params(as_data(job.spec))
+            tracker.params(hidden(as_data(job.spec), job.secret_paths))
             flat: Any = {k: list(v.values()) if isinstance(v, dict) else v for k, v in job.inputs.items()}
             tracker.lineage(flat, job.output)
             summary: dict[str, Any] = target(job.spec.runs)(job.spec, context)

@@ -99,6 +99,7 @@ def _mlflow_command(run_dir: Path, uri: str) -> str:
     remotes = read_run(run_dir).remote.values()
     ids = [remote["experiment_id"] for remote in remotes if "experiment_id" in remote]
     page = f"/#/experiments/{ids[0]}/runs" if ids else ""
+    uri = without_credentials(uri)
     if uri.startswith(("http://", "https://")):
-        return without_credentials(uri).rstrip("/") + page
+        return uri.rstrip("/") + page
     return f"mlflow ui --backend-store-uri {uri}  # http://127.0.0.1:5000{page}"

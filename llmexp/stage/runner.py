@@ -16,7 +16,7 @@ from llmexp.stage.runs import PIPELINE, PipelineRecord, StageLink, Unfinished, r
 from llmexp.store.artifact import Artifact
 from llmexp.store.build import Build, Waiting
 from llmexp.store.store import Store
-from llmexp.track.masking import mask_of, masked
+from llmexp.track.masking import hidden, mask_of, masked
 from llmexp.track.progress import Interrupted, Progress
 from llmexp.track.runs import write_json
 from llmexp.track.tracker import Tracker
@@ -102,11 +102,12 @@ class Runner:
 
     def _build(self, node: Node, artifacts: dict[str, Artifact], link: StageLink) -> Artifact:
         marks = Unfinished(self.store.root / ".unfinished")
+        config = hidden(as_data(node.spec), node.secret_paths)
         with self.store.build(
             node.spec.makes,
             node.fingerprint,
             stage=node.kind,
-            config=masked(as_data(node.spec), mask_of(self.composition.secrets)),
+            config=masked(config, mask_of(self.composition.secrets)),
             inputs=input_fingerprints(node, self.composition),
             on_wait=self._waiting,
         ) as build:
@@ -139,6 +140,7 @@ class Runner:
             run_dir=run_dir,
             pipeline_dir=self.run_dir,
             secrets=self.composition.secrets,
+            secret_paths=node.secret_paths,
         )
         try:
             summary = self.execute(

@@ -12,6 +12,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from filelock import SoftFileLease
+
 from llmexp.config.mistakes import UserError, nearest
 from llmexp.store.artifact import Artifact
 from llmexp.store.store import Store
@@ -88,6 +90,15 @@ def run_name(run_dir: Path, runs: Path) -> str:
     """A run folder as a manifest names it: below ``runs`` where it lies there, else whole."""
     run_dir = run_dir.absolute()
     return str(run_dir.relative_to(runs.absolute()) if run_dir.is_relative_to(runs.absolute()) else run_dir)
+
+
+FOLDER_LEASE_SECONDS = 30.0
+"""How long a silent command on another machine keeps its run folder. All commands must agree."""
+
+
+def folder_lease(run_dir: Path) -> SoftFileLease:
+    """The right to write a run folder, not yet acquired; a command holds it from its start to its end."""
+    return SoftFileLease(run_dir / ".lease", lease_duration=FOLDER_LEASE_SECONDS, thread_local=False)
 
 
 class Unfinished:

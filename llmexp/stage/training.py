@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from llmexp.config.mistakes import UserError
 from llmexp.data.batch import Batch
 from llmexp.data.config import LoaderSpec
 from llmexp.data.shards import Shards
@@ -43,7 +44,16 @@ def train(
     validate: Validate | None,
     seq_len: int,
 ) -> dict[str, Any]:
-    """Train, write the model's folder on rank 0, and return the summary."""
+    """Train, write the model's folder on rank 0, and return the summary.
+
+    Raises:
+        UserError: training is to end by held-out figures, and there are none.
+    """
+    if spec.trainer.stop_when is not None and validate is None:
+        raise UserError(
+            f"{context.name}.trainer.stop_when: is {spec.trainer.stop_when.value}, and nothing is held out "
+            "to measure it on: hold some of the data out (data.heldout=0.05), or set trainer.stop_when=null"
+        )
     model.train()
     on_cpu = device_kind(spec.trainer.device.value) == "cpu"
     if on_cpu and spec.trainer.precision is Precision.bf16 and not multiplies_bf16():

@@ -58,11 +58,6 @@ class Build:
             raise StoreError("this artifact exists already: there is nothing to build")
         return self._out
 
-    @property
-    def epoch(self) -> int:
-        """How many times this artifact was begun, this time included; 0 when it was found."""
-        return self._lease.epoch if self._lease else 0
-
     def made_by(self, run_id: str) -> None:
         """Say which run builds, once that is known."""
         self._about["run_id"] = run_id

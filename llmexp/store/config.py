@@ -35,7 +35,9 @@ class PathsSpec(Spec):
         return Path(self.outputs) / "runs"
 
     def check(self) -> Iterator[Mistake]:
-        """At least one store, none named twice."""
+        """A folder to write into, and at least one store, none named twice."""
+        if not self.outputs:  # as an unset variable of the shell gives it: the stores would lie in /
+            yield Mistake("outputs", "is empty", "name a folder, such as outputs")
         if not self.store:
             yield Mistake("store", "is empty: there is nowhere to write", "name at least one folder")
         twice = sorted({root for root in self.store if self.store.count(root) > 1})

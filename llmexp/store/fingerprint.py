@@ -150,7 +150,7 @@ class ContentHasher:
         memory.parent.mkdir(parents=True, exist_ok=True)
         temporary = memory.with_name(f"{memory.stem}.{uuid.uuid4().hex}.tmp")
         try:
-            temporary.write_text(json.dumps({"path": os.path.abspath(path), "files": entries}))
+            temporary.write_text(json.dumps({"files": entries}))
             os.replace(temporary, memory)
         finally:
             with contextlib.suppress(FileNotFoundError):

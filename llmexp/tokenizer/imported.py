@@ -7,11 +7,38 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from llmexp.config.mistakes import UserError
 from llmexp.tokenizer.bpe import byte_level
-from llmexp.tokenizer.config import HUB_FILES
+from llmexp.tokenizer.config import HUB_FILES, HuggingFaceSpec, TokenizerSpec
 from llmexp.tokenizer.engine import POSSESSIVE_COUNT
 from llmexp.tokenizer.folder import DOCUMENT_END, SPECIAL_TOKENS, own_config, read_folder, write_folder
 from llmexp.tokenizer.ranks import merges_of
+
+
+def pin_revision(spec: TokenizerSpec) -> str | None:
+    """The commit that a tokenizer on the Hub has now, which ``spec`` gets; None for any other.
+
+    Asks the network; without one, the local cache.
+
+    Raises:
+        UserError: the Hub does not answer or knows no such name, and the cache has no copy.
+    """
+    if not isinstance(spec, HuggingFaceSpec) or Path(spec.name).expanduser().is_dir():
+        return None
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+
+    try:
+        spec.revision = _snapshot(spec.name, spec.revision).name
+    except (HfHubHTTPError, HFValidationError, OSError) as error:
+        raise UserError(f"tokenizer.name={spec.name} is no folder, and the Hub gave: {error}") from error
+    return spec.revision
+
+
+def _snapshot(name: str, revision: str | None) -> Path:
+    """The local copy of a tokenizer's files on the Hub; the folder is called after the commit."""
+    from huggingface_hub import snapshot_download
+
+    return Path(snapshot_download(name, revision=revision, allow_patterns=[*HUB_FILES]))
 
 
 def import_huggingface(*, out: Path, name: str, revision: str | None, chat_template: str | None) -> None:
@@ -25,9 +52,7 @@ def import_huggingface(*, out: Path, name: str, revision: str | None, chat_templ
     """
     source = Path(name).expanduser()
     if not source.is_dir():
-        from huggingface_hub import snapshot_download
-
-        source = Path(snapshot_download(name, revision=revision, allow_patterns=[*HUB_FILES]))
+        source = _snapshot(name, revision)
     if (source / "tokenizer.json").is_file():
         write_folder(out, *read_folder(source), chat_template)
         return

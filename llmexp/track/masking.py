@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 Mask = Callable[[str], str]
 
 HIDDEN = "***"
-SHORTEST_WITHIN = 6
-"""Secrets shorter than this hide only a text that equals them: within longer ones they match by chance."""
+ADDRESS = re.compile(r"(\w+\\?://)([^/\s]+)@")
+"""An address, with the user and password before the last @ of its host's part.
+
+Hydra writes a sweep's lines with a backslash before each colon."""
 
 
 def mask_of(secrets: Iterable[str]) -> Mask:
-    """A mask that replaces each of ``secrets`` by ``***`` wherever it stands in a text."""
-    known = {secret for secret in secrets if secret}
-    long = sorted((s for s in known if len(s) >= SHORTEST_WITHIN), key=len, reverse=True)
-    pattern = re.compile("|".join(re.escape(s) for s in long)) if long else None
+    """A mask that replaces each of ``secrets``, and the credentials of every address, by ``***``."""
+    longest_first = sorted(set(secrets) - {""}, key=len, reverse=True)
+    pattern = re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
 
     def mask(text: str) -> str:
-        if text in known:
-            return HIDDEN
-        return pattern.sub(HIDDEN, text) if pattern else text
+        return without_credentials(pattern.sub(HIDDEN, text) if pattern else text)
 
     return mask
 
@@ -38,6 +37,18 @@ def masked(value: Any, mask: Mask) -> Any:
     return value
 
 
+def hidden(value: Any, paths: Collection[str], at: str = "") -> Any:
+    """A JSON value with ``***`` at each of the dotted ``paths``; what is null or empty is no secret."""
+    if at in paths and value not in (None, ""):
+        return HIDDEN
+    inner = f"{at}." if at else ""
+    if isinstance(value, dict):
+        return {k: hidden(v, paths, f"{inner}{k}") for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [hidden(v, paths, f"{inner}{i}") for i, v in enumerate(value)]
+    return value
+
+
 def without_credentials(text: str) -> str:
-    """A text with the user and password of every URL in it replaced."""
-    return re.sub(r"(\w+://)[^/\s]+@", rf"\1{HIDDEN}@", text)
+    """A text with the user and password of every URL in it replaced; an interpolation is no password."""
+    return ADDRESS.sub(lambda m: m[0] if "${" in m[2] else f"{m[1]}{HIDDEN}@", text)

@@ -93,9 +93,10 @@ def _gpus() -> list[NvmlGpu]:
 def _torch_memory() -> dict[str, float]:
     """What torch holds on this process's GPU, when CUDA is in use."""
     torch = sys.modules.get("torch")
-    if torch is None or not torch.cuda.is_initialized():
+    cuda = getattr(torch, "cuda", None)  # missing too while another thread still imports torch
+    if cuda is None or not getattr(cuda, "is_initialized", bool)():
         return {}
     return {
-        "torch_memory_allocated_bytes": torch.cuda.memory_allocated(),
-        "torch_memory_peak_bytes": torch.cuda.max_memory_allocated(),
+        "torch_memory_allocated_bytes": cuda.memory_allocated(),
+        "torch_memory_peak_bytes": cuda.max_memory_allocated(),
     }

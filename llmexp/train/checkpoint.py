@@ -6,8 +6,10 @@
         manifest.json                             SHA-256 and size of each; written last
 
 A folder without a manifest, or whose files are not what it says, is broken: it is skipped with a
-warning and never deleted. The tensor files are what torch.distributed.checkpoint's Hugging Face
-storage reads too, and nothing in a checkpoint is ever unpickled.
+warning and never deleted. No checkpoint lies above the step that its run has reached: what a run
+leaves when it begins anew is kept under another name, and never taken for the newest. The tensor
+files are what torch.distributed.checkpoint's Hugging Face storage reads too, and nothing in a
+checkpoint is ever unpickled.
 """
 
 from __future__ import annotations
@@ -74,13 +76,15 @@ class Checkpoints:
     ) -> Path:
         """Write a checkpoint and return its folder; older ones beyond ``keep`` are removed.
 
+        Best weights stay while a checkpoint that stays has none better.
+
         ``tensors``: by group. ``kind``: ``step``, or ``best`` for the best weights so far.
 
         Raises:
             OSError: it could not be written (disk full …); nothing is left of it and the ones
                 before are as they were.
         """
-        final = self.folder / f"{kind}-{step:08d}"
+        final = self.path(kind, step)
         temporary = self.folder / f"{_UNFINISHED}{final.name}"
         shutil.rmtree(temporary, ignore_errors=True)
         try:
@@ -93,21 +97,44 @@ class Checkpoints:
             shutil.rmtree(temporary, ignore_errors=True)
             raise
         fsync_path(self.folder)
-        self._prune(kind)
+        self._prune()
         return final
 
-    def newest(self, kind: str = "step") -> Checkpoint | None:
+    def path(self, kind: str, step: int) -> Path:
+        """Where the checkpoint of ``step`` lies."""
+        return self.folder / f"{kind}-{step:08d}"
+
+    def newest(self) -> Checkpoint | None:
         """The newest valid one; each broken one that is newer is warned about."""
-        for path in self._newest_first(kind):
+        for path in self._newest_first("step").values():
             try:
                 return read_checkpoint(path)
             except BrokenCheckpoint as error:
-                log.warning("%s; it is left as it is and skipped", error)
+                log.warning("%s; it is kept and skipped", error)
         return None
 
-    def _newest_first(self, kind: str) -> list[Path]:
-        found = [(int(m[2]), p) for p in self.folder.glob(f"{kind}-*") if (m := _NAME.fullmatch(p.name))]
-        return [path for _, path in sorted(found, reverse=True)]
+    def go_back(self, step: int) -> None:
+        """Clear the way above ``step``, at which the run now begins or goes on.
+
+        There lie the good checkpoints that a run leaves when it begins anew, and broken ones: both
+        are kept under another name. Best weights above a step that is gone back to are removed,
+        since the steps to them come once more.
+        """
+        self._guard()
+        for kind in ("step", "best"):
+            for other, path in self._newest_first(kind).items():
+                if other <= step:
+                    break
+                if kind == "best" and step > 0:
+                    _remove(path)
+                    log.warning("the run goes back to step %d: %s is removed", step, path)
+                else:
+                    aside = self._set_aside(path)
+                    log.warning("the run goes on from step %d: %s is kept as %s", step, path, aside.name)
+
+    def _newest_first(self, kind: str) -> dict[int, Path]:
+        found = {int(m[2]): p for p in self.folder.glob(f"{kind}-*") if (m := _NAME.fullmatch(p.name))}
+        return dict(sorted(found.items(), reverse=True))
 
     def _make_way(self, final: Path) -> None:
         """Move aside what has the name: a broken checkpoint is kept, an older valid one is not needed."""
@@ -116,17 +143,28 @@ class Checkpoints:
         try:
             read_checkpoint(final)
         except BrokenCheckpoint:
-            n = 1
-            while (aside := self.folder / f"broken-{final.name}-{n}").exists():
-                n += 1
-            final.rename(aside)
+            self._set_aside(final)
         else:
             _remove(final)
 
-    def _prune(self, kind: str) -> None:
-        whole = [path for path in self._newest_first(kind) if (path / MANIFEST).exists()]
-        for path in whole[self._keep if kind == "step" else 1 :]:
+    def _set_aside(self, path: Path) -> Path:
+        n = 1
+        while (aside := self.folder / f"aside-{path.name}-{n}").exists():
+            n += 1
+        return path.rename(aside)
+
+    def _prune(self) -> None:
+        steps, best = self._whole("step"), self._whole("best")
+        for path in list(steps.values())[self._keep :]:
             _remove(path)
+        # A run that goes on from an older checkpoint needs the best weights of that time.
+        ends = [*list(steps)[: self._keep], max(best, default=0)]
+        needed = {max((b for b in best if b <= end), default=0) for end in ends}
+        for step in best.keys() - needed:
+            _remove(best[step])
+
+    def _whole(self, kind: str) -> dict[int, Path]:
+        return {step: p for step, p in self._newest_first(kind).items() if (p / MANIFEST).exists()}
 
 
 def read_checkpoint(path: Path) -> Checkpoint:

@@ -230,7 +230,8 @@ class TrainerSpec(Spec):
         "Newest checkpoints that are kept.", default=2, ge=1, unit="checkpoints", result=False
     )
     resume: str = setting(
-        "auto: from this run's newest valid checkpoint; never; or the path of a checkpoint or of a run.",
+        "auto: from this run's newest valid checkpoint; never; or the path of a checkpoint or of a run, "
+        "which counts by its content.",
         default="auto",
         result=False,
     )
@@ -245,7 +246,7 @@ class TrainerSpec(Spec):
         "Bad steps that skip and rollback forgive in a run.", default=10, ge=1, unit="steps"
     )
     log_every: int = setting(
-        "Steps between deliveries of the per-step metrics to the journal.",
+        "Steps between figures of speed; all other metrics are journaled every step.",
         default=10,
         ge=1,
         unit="steps",
@@ -253,7 +254,7 @@ class TrainerSpec(Spec):
     )
 
     def check(self) -> Iterator[Mistake]:
-        """One budget, a micro-batch within the batch, a compiler, a checkpoint that exists."""
+        """One budget, a batch that holds the micro-batch, figures to stop by, a compiler, a checkpoint."""
         given = [n for n in ("max_steps", "max_tokens", "max_seconds") if getattr(self, n) is not None]
         if len(given) != 1:
             said = (
@@ -269,6 +270,13 @@ class TrainerSpec(Spec):
                 "micro_batch",
                 f"{self.micro_batch} is more than global_batch={self.global_batch}",
                 f"set at most {self.global_batch}, or null",
+            )
+        if self.stop_when is not None and self.val_every is None:
+            yield Mistake(
+                "val_every",
+                f"is null: held-out figures come only at the end, and stop_when={self.stop_when.value} never "
+                "ends the run",
+                "set val_every to some steps, or stop_when=null",
             )
         yield from self._check_compiler()
         yield from self._check_resume()

@@ -16,9 +16,9 @@ from llmexp.track.progress import Progress
 from llmexp.track.tracker import RunTracker, Tracker
 from llmexp.train.bad_losses import BadSteps
 from llmexp.train.boundary import Boundary
-from llmexp.train.checkpoint import Checkpoints
+from llmexp.train.checkpoint import Checkpoints, read_checkpoint
 from llmexp.train.config import OptimizerSpec, Recompute, SchedulerSpec, TrainerSpec
-from llmexp.train.errors import RanksDiffer
+from llmexp.train.errors import BrokenCheckpoint, RanksDiffer
 from llmexp.train.resume import FOLDER, begin
 from llmexp.train.run import Compute, Run, Source, Validate
 from llmexp.train.state import load_model_tensors, weights_hash
@@ -146,13 +146,13 @@ def _result(run: Run) -> FitResult:
     """Take the best weights where they were asked for, and sum up."""
     position = run.position
     if run.trainer.stop_when is not None and position.best_step is not None:
-        best = run.checkpoints.newest("best")
-        if best is None:
-            log.warning(
-                "the best weights, of step %d, cannot be read; the last ones stay", position.best_step
-            )
+        path = run.checkpoints.path("best", position.best_step)
+        try:
+            best = read_checkpoint(path).tensors("model")
+        except BrokenCheckpoint as error:
+            log.warning("%s; it holds the best weights, and the last ones stay", error)
         else:
-            load_model_tensors(run.model, best.tensors("model"), str(best.path))
+            load_model_tensors(run.model, best, str(path))
     return FitResult(
         steps=position.step,
         skipped=len(position.skipped),

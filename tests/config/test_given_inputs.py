@@ -11,10 +11,11 @@ import pytest
 from llmexp.config.mistakes import CompositionError
 from llmexp.data.shards import ShardWriter
 from llmexp.model.config import ModelSpec
-from llmexp.model.folder import write_spec
+from llmexp.model.families.base import fitting_overrides
+from llmexp.model.folder import read_spec, write_spec
 from llmexp.stage.config import Need
 from llmexp.stage.given import find_given
-from llmexp.stage.graph import labels
+from llmexp.stage.graph import labels, locate
 from llmexp.store.store import Store
 from llmexp.tokenizer.bpe import make_bytes
 
@@ -43,7 +44,8 @@ def model(name: str, *, template: bool = True, vocab_size: int = 4096) -> None:
     """A model's folder as a check sees it: its spec and its tokenizer."""
     Path(name).mkdir()
     write_spec(
-        ModelSpec(d_model=32, n_layers=1, n_heads=2, max_seq_len=512, vocab_size=vocab_size), Path(name)
+        ModelSpec(d_model=32, n_layers=1, n_heads=2, ffn_dim=64, max_seq_len=512, vocab_size=vocab_size),
+        Path(name),
     )
     make_bytes(out=Path(name), chat_template=None)
     if not template:
@@ -85,9 +87,69 @@ def test_a_given_tokenizer_stands_for_every_stage_that_needs_it(compose):
 
 
 def test_pretraining_starts_from_weights_by_its_own_setting(compose):
-    composition = compose("stage=pretrain", "model.init_from=X")
+    composition = compose(*fitting(compose, "X"), "model.init_from=X")
     assert composition.target.spec.model.init_from == "X"
     assert inputs(composition) == {}
+
+
+def fitting(compose, reference: str) -> list[str]:
+    """The lines of a pretraining whose decoder is the one at ``reference``."""
+    configured = compose("stage=pretrain", "loader.seq_len=256").target.spec.model
+    return [
+        "stage=pretrain",
+        "loader.seq_len=256",
+        *fitting_overrides(configured, read_spec(reference)).split(),
+    ]
+
+
+def cache_of_the_hub(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The local cache of the Hub, with a copy of X as someone/small in it."""
+    commit = "0" * 40
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(folder))
+    shutil.copytree("X", folder / "models--someone--small" / "snapshots" / commit)
+    (folder / "models--someone--small" / "refs").mkdir()
+    (folder / "models--someone--small" / "refs" / "main").write_text(commit)
+
+
+def test_weights_to_start_from_that_are_not_there_are_told(compose):
+    (found,) = mistakes(compose, "stage=pretrain", "model.init_from=/no/such/folder")
+    assert found[0] == "pretrain.model.init_from"
+    assert "is no run, no artifact of" in found[1]
+    (mistyped,) = mistakes(compose, "stage=pretrain", "model.init_from=X/nothing")
+    assert mistyped[0] == "pretrain.model.init_from"
+
+
+def test_weights_of_another_shape_are_told_with_the_lines_that_fit(compose):
+    with pytest.raises(CompositionError, match=r"set model\.d_model=32 .*model\.max_seq_len=512") as raised:
+        compose("stage=pretrain", "model=tiny", "model.init_from=X")
+    assert [mistake.path for mistake in raised.value.mistakes] == ["pretrain.model.init_from"]
+
+
+def test_weights_with_fewer_rows_than_the_tokenizer_has_tokens_are_told(compose):
+    lines = [*fitting(compose, "X"), "model.init_from=X", "tokenizer.vocab_size=8000"]
+    with pytest.raises(CompositionError, match="has a vocabulary of 4096, and the tokenizer one of 8000"):
+        compose(*lines)
+
+
+def test_a_check_lets_a_name_on_the_hub_pass_and_looks_at_its_local_copy(compose, tmp_path, monkeypatch):
+    monkeypatch.setattr("socket.socket.connect", lambda *_: pytest.fail("a check opened the network"))
+    compose("stage=pretrain", "model.init_from=someone/small")
+    compose("stage=sft", "model.init_from=someone/small")
+    cache_of_the_hub(tmp_path / "hub", monkeypatch)
+    (found,) = mistakes(compose, "stage=pretrain", "model=tiny", "model.init_from=someone/small")
+    assert found[0] == "pretrain.model.init_from"
+
+
+def test_weights_count_by_their_content_wherever_they_lie(compose, tmp_path, monkeypatch):
+    cache_of_the_hub(tmp_path / "hub", monkeypatch)
+    model("other", vocab_size=4097)
+    prints = {}
+    for name in ("X", "A", "someone/small", "other"):
+        lines = ["inputs.shards=Y", "inputs.tokenizer=T", f"model.init_from={name}"]
+        composition = compose(*fitting(compose, "X"), *lines)
+        locate(composition, Store([Path("store")]), Path("runs"))
+        prints[name] = composition.target.fingerprint
+    assert prints["X"] == prints["A"] == prints["someone/small"] != prints["other"]
 
 
 @pytest.mark.parametrize("line", ["sft.model.init_from=X", "sft.inputs.model=X"])

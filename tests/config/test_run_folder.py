@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 from omegaconf import OmegaConf
 
 from llmexp.cli.compose import compose as compose_all
+from llmexp.config.spec import as_data
 from llmexp.stage.graph import locate
 from llmexp.store.store import Store
+from llmexp.track.masking import hidden, mask_of
 
 SECRET = "a-secret-of-the-environment"
 
@@ -80,6 +83,16 @@ def test_an_explicit_run_folder_is_used(llmexp):
 
 
 @pytest.mark.usefixtures("notes")
+def test_an_explicit_run_folder_holds_one_composition(llmexp):
+    explicit = "hydra.run.dir=here/it/is"
+    assert llmexp(*words(explicit), "--quiet").code == 0
+    assert llmexp(*words(explicit), "--quiet").code == 0
+    other = llmexp(*words(explicit, "data.heldout=0.4"), "--quiet")
+    assert other.code == 2
+    assert "holds the run of another composition" in other.err
+
+
+@pytest.mark.usefixtures("notes")
 def test_a_dry_run_says_what_would_run_and_writes_no_run(llmexp):
     said = llmexp(*words("launcher.dry_run=true"))
     assert said.code == 0
@@ -89,6 +102,8 @@ def test_a_dry_run_says_what_would_run_and_writes_no_run(llmexp):
 
 def test_a_value_of_the_environment_is_kept_nowhere(llmexp, notes, monkeypatch):
     monkeypatch.setenv("LLMEXP_SECRET", SECRET)
+    for file in notes.iterdir():
+        os.utime(file, (1, 1))  # hashes of files that may still change are not remembered
     notes.rename(notes.with_name(SECRET))
     lines = ["stage=collect", "data=text_files", "data.path=${oc.env:LLMEXP_SECRET}", "tracking=jsonl"]
     assert llmexp(*lines, "--quiet").code == 0
@@ -111,6 +126,37 @@ def test_no_secret_is_written_when_a_stage_fails(llmexp, tmp_path, monkeypatch):
     assert [path for path in files if b"s3cr3t-folder" in path.read_bytes()] == []
 
 
+def test_a_short_value_of_the_environment_hides_its_own_place_and_no_other(compose, monkeypatch):
+    monkeypatch.setenv("STEPS", "8")
+    lines = [
+        "model=debug",
+        "trainer=debug",
+        "data=text_files",
+        "data.path=.",
+        "trainer.max_steps=${oc.env:STEPS}",
+    ]
+    made = compose(*lines, "trainer.global_batch=8", "trainer.val_every=${.max_steps}")
+    node = made.nodes["pretrain"]
+    trainer = hidden(as_data(node.spec), node.secret_paths)["trainer"]
+    assert trainer["max_steps"] == "***"
+    assert trainer["val_every"] == "***"
+    assert trainer["global_batch"] == 8
+    assert mask_of(made.secrets)("8") == "8"
+
+
+def test_a_short_value_of_the_environment_is_tracked_nowhere_under_its_name(llmexp, notes, monkeypatch):
+    monkeypatch.setenv("SHARE", "0.3")
+    lines = ["stage=collect", "data=text_files", f"data.path={notes}", "data.heldout=${oc.env:SHARE}"]
+    assert llmexp(*lines, "tracking=jsonl", "--quiet").code == 0
+    (folder,) = folders()
+    records = [json.loads(line) for line in (folder / "collect" / "journal.jsonl").read_text().splitlines()]
+    (params,) = [record["params"] for record in records if "params" in record]
+    assert params["data.heldout"] == "***"
+    (node,) = llmexp("config", *lines, "data", "--json").json["nodes"]
+    shown = {field["key"]: field["value"] for field in node["fields"]}
+    assert shown["heldout"] == "***"
+
+
 def test_no_password_of_an_address_is_written(llmexp, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.argv", ["llmexp", "tracking.uri=http://me:hunter2@127.0.0.1:9"])
@@ -121,6 +167,4 @@ def test_no_password_of_an_address_is_written(llmexp, tmp_path, monkeypatch):
     lines += ["tracking.uri=http://me:hunter2@127.0.0.1:9", "tracking.close_wait=0", "tracking.linger=0"]
     assert llmexp(*lines).code == 0
     files = [path for path in (tmp_path / "outputs").rglob("*") if path.is_file()]
-    leaking = [path for path in files if b"hunter2" in path.read_bytes()]
-    # Hydra's own record of what was typed is what the run can be given again with.
-    assert {path.parent.name for path in leaking} <= {".hydra"}
+    assert [path for path in files if b"hunter2" in path.read_bytes()] == []

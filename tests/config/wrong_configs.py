@@ -96,6 +96,7 @@ WRONG = [
         "Did you mean 'tracking.uri'?",
     ),
     line("unknown key", "paths", "paths.out=x", "paths.out", "there is no", "'paths.outputs'"),
+    line("out of range", "paths", "paths.outputs=", "paths.outputs", "is empty", "name a folder"),
     line("unknown key", "root", "sede=1", "sede", "no stage here", "Did you mean 'seed'?"),
     line(
         "unknown key",
@@ -357,6 +358,25 @@ WRONG = [
         "pretrain.trainer.max_tokens",
         "are set",
         "exactly one",
+    ),
+    Wrong(
+        "combination",
+        "trainer",
+        ("trainer.stop_when=val_loss_rises",),
+        (Told("pretrain.trainer.val_every", "stop_when=val_loss_rises never", "default", "stop_when=null"),),
+    ),
+    Wrong(
+        "combination of groups",
+        "trainer",
+        ("trainer.stop_when=val_loss_rises", "trainer.val_every=10", "collect.data.heldout=0"),
+        (
+            Told(
+                "pretrain.trainer.stop_when",
+                "nothing is held out",
+                "override trainer.stop_when=val_loss_rises",
+                "data.heldout=0.05",
+            ),
+        ),
     ),
     line(
         "combination of groups",

@@ -18,10 +18,17 @@ from hypothesis import strategies as st
 
 from llmexp.config.spec import setting
 from llmexp.corpus.arithmetic import Problem, problems
-from llmexp.corpus.collect import collect, source_paths
-from llmexp.corpus.config import ArithmeticSpec, JsonlSpec, ProblemsSpec, SplitDataSpec, TextFilesSpec
+from llmexp.corpus.collect import collect, pin_revision, source_paths
+from llmexp.corpus.config import (
+    ArithmeticSpec,
+    HuggingFaceSpec,
+    JsonlSpec,
+    ProblemsSpec,
+    SplitDataSpec,
+    TextFilesSpec,
+)
 from llmexp.corpus.faults import BadData
-from llmexp.corpus.records import SPLITS, CorpusWriter, Record, read_records, well_formed
+from llmexp.corpus.records import SPLITS, CorpusWriter, Record, normalized, read_records, well_formed
 from llmexp.corpus.source import SplitSource
 from llmexp.track.progress import Interrupted
 
@@ -103,6 +110,23 @@ def test_no_answer_about_the_library_is_on_both_sides_of_the_split(chats: Path) 
     ]
     assert answers[0].isdisjoint(answers[1])
     assert len(answers[0]) > 1500
+
+
+def test_heldout_conversations_are_about_heldout_modules_only(
+    chats: Path, stdlib: tuple[Path, dict[str, Any]]
+) -> None:
+    texts = [
+        normalized(record["text"])
+        for record in read_records(stdlib[0], "train")
+        if record["source"] == "docstrings"
+    ]
+    trained = "\n".join(texts)
+    heldout = [record for record in read_records(chats, "heldout") if record["source"] == "docstrings"]
+    modules = {record["split_key"] for record in read_records(stdlib[0], "heldout")}
+    assert len(heldout) > 50
+    assert {record["split_key"] for record in heldout} <= modules
+    answers = [normalized(record["messages"][1]["content"]).rstrip(".") for record in heldout]
+    assert sum(answer in trained for answer in answers) <= len(answers) // 10
 
 
 def test_a_known_function_is_asked_about(chats: Path) -> None:
@@ -272,3 +296,22 @@ def test_memory_does_not_grow_with_the_corpus(tmp_path: Path) -> None:
     command = [sys.executable, "-c", MEMORY, str(tmp_path)]
     run = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert float(run.stdout) < 40  # MiB, while 200 MB pass
+
+
+def test_a_dataset_on_the_hub_is_read_at_the_commit_that_it_was_known_by(tmp_path, monkeypatch) -> None:
+    loaded = []
+
+    def load_dataset(*_: Any, revision: str, **__: Any) -> list[Record]:
+        loaded.append(revision)
+        return [{"text": f"text {number}"} for number in range(99)]
+
+    monkeypatch.setattr("llmexp.corpus.hub.resolved_revision", lambda _, revision: f"commit of {revision}")
+    monkeypatch.setattr("datasets.load_dataset", load_dataset)
+    spec = HuggingFaceSpec(path="owner/data", revision="main")
+    assert pin_revision(spec) == "commit of main"
+    collect(spec, tmp_path / "out")
+    assert loaded == ["commit of main"]
+
+
+def test_a_local_folder_of_a_dataset_has_no_commit(tmp_path) -> None:
+    assert pin_revision(HuggingFaceSpec(path=str(tmp_path))) is None

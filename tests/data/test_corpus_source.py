@@ -52,16 +52,9 @@ def test_any_cut_is_the_same_step(shards: Shards, world: int, micro: int, worker
 
 
 @settings(max_examples=25, deadline=None)
-@given(
-    stop=st.integers(0, 12),
-    world=st.sampled_from([1, 2, 3]),
-    skipped=st.sets(st.integers(0, 200), max_size=20),
-)
-def test_what_is_resumed_goes_on_as_if_nothing_was(
-    shards: Shards, stop: int, world: int, skipped: set[int]
-) -> None:
+@given(stop=st.integers(0, 12), world=st.sampled_from([1, 2, 3]))
+def test_what_is_resumed_goes_on_as_if_nothing_was(shards: Shards, stop: int, world: int) -> None:
     first = _source(shards)
-    first.skip(sorted(skipped))
     before = [first.step(k) for k in range(stop)]
     state = first.state_dict()
     del before
@@ -76,15 +69,6 @@ def test_another_global_batch_goes_on_after_the_samples_consumed(shards: Shards)
     second = _source(shards, global_batch=6)
     second.load_state_dict(first.state_dict())
     assert second.sample_ids(5) == list(range(60, 66))
-
-
-def test_skipped_samples_never_come_and_the_rest_keep_their_order(shards: Shards) -> None:
-    source = _source(shards, workers=1)
-    source.step(0)
-    source.skip([12, 13, 20])
-    assert source.sample_ids(0) == list(range(12))
-    assert source.step(1)[0].sample_ids == [14, 15, 16, 17, 18, 19, *range(21, 27)]
-    assert source.sample_ids(2) == list(range(27, 39))
 
 
 def test_steps_may_be_asked_for_again_and_out_of_order(shards: Shards) -> None:
@@ -138,16 +122,6 @@ def concatenate(batches: list[Batch]) -> Batch:
         sample_ids=[i for batch in batches for i in batch.sample_ids],
         name_documents=batches[0].name_documents,
     )
-
-
-def test_micro_batches_cut_from_a_batch_are_the_batch(shards: Shards) -> None:
-    batch = concatenate(_source(shards).step(0))
-    parts = batch.split(5)
-    assert [len(part) for part in parts] == [2, 2, 3, 2, 3]
-    assert _same(concatenate(parts), batch)
-    assert set(parts[0].documents()) <= set(batch.documents())
-    with pytest.raises(ValueError, match="cannot split"):
-        batch.split(13)
 
 
 def test_moving_a_batch_keeps_everything(shards: Shards) -> None:

@@ -43,20 +43,29 @@ def write_notes(folder: Path, number: int) -> None:
         (folder / f"{index:02}.txt").write_text("\n".join(lines) + f"\nNote {index}.\n")
 
 
+THREADS = {"OMP_NUM_THREADS": "1"}
+
+
 def environment(folder: Path) -> dict[str, str]:
     """The command's environment; its mark is found again in every process that comes of it."""
     return os.environ | {
         "PYTHONPATH": str(CHECKOUT),
-        "OMP_NUM_THREADS": "1",
+        **THREADS,
         "LLMEXP_TEST_FOLDER": str(folder),
         "PYTHONWARNINGS": "default",
     }
 
 
-def start(folder: Path, *words: str, package_at: Path = CHECKOUT) -> subprocess.Popen[str]:
+PROGRAM = ("-m", "llmexp")
+"""What Python runs."""
+
+
+def start(
+    folder: Path, *words: str, package_at: Path = CHECKOUT, program: tuple[str, str] = PROGRAM
+) -> subprocess.Popen[str]:
     """Start the command in ``folder``; it leads a process group of its own, like a shell's job."""
     return subprocess.Popen(
-        [sys.executable, "-m", "llmexp", *words],
+        [sys.executable, *program, *words],
         cwd=folder,
         env=environment(folder) | {"PYTHONPATH": str(package_at)},
         stdout=subprocess.PIPE,
@@ -156,9 +165,9 @@ def artifacts(folder: Path, kind: str) -> list[Path]:
 
 
 @contextlib.contextmanager
-def running(folder: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
+def running(folder: Path, *words: str, program: tuple[str, str] = PROGRAM) -> Iterator[subprocess.Popen[str]]:
     """A started command that is dead, with all that came of it, when the test is over."""
-    process = start(folder, *words)
+    process = start(folder, *words, program=program)
     try:
         yield process
     finally:

@@ -32,14 +32,14 @@ NAMED = ("tokenizer.json", "config.json", "generation_config.json")
 MEASURED = ("train/loss", "val/loss", "val/bits_per_byte", "rl/reward", "rl/entropy", "train/grad_norm")
 
 DIGESTS: dict[str, tuple[int, str]] = {
-    "collect": (2, "22b5970bc2193d7a"),
+    "collect": (3, "22b5970bc2193d7a"),
     "curate": (1, "22b5970bc2193d7a"),
     "bpe": (1, "4dc6bc72f249fac6"),
     "tokens": (2, "e5ecad65cb30dfdf"),
-    "chats": (2, "a28b21193c518b54"),
+    "chats": (3, "a28b21193c518b54"),
     "chat_tokens": (2, "a3525af608e34f37"),
-    "prompts": (2, "b900daeabb906197"),
-    "export": (1, "df0b8f0da612d2c9"),
+    "prompts": (3, "b900daeabb906197"),
+    "export": (2, "df0b8f0da612d2c9"),
 }
 """Stages without arithmetic on floats: version, and a digest of what their artifact's files hold."""
 

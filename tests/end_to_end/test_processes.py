@@ -6,12 +6,18 @@ import json
 import os
 import signal
 import sqlite3
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import psutil
 import pytest
 from commands import SMALL, kill, left_behind, must, nothing_is_left, run, running, runs, stages, wait_until
 
+from llmexp.launch import executors
+from llmexp.store.machine import cores
+from llmexp.track.progress import Interrupted, Progress
 from llmexp.track.runs import read_metrics
 
 TWO = ["launcher=processes", "launcher.gpus_per_node=2", "parallel=ddp", "parallel.dp_replicate=2"]
@@ -66,12 +72,12 @@ def test_two_ranks_are_one_run_folder_and_one_mlflow_run(both):
     assert folder.is_dir()
 
 
-def ranks(folder: Path) -> dict[int, psutil.Process]:
+def ranks(folder: Path, module: str = "llmexp.launch.rank") -> dict[int, psutil.Process]:
     """Living ranks of commands that run in ``folder``."""
     found = {}
     for process in left_behind(folder):
         try:
-            if "llmexp.launch.rank" in process.cmdline():
+            if module in process.cmdline():
                 found[int(process.environ()["RANK"])] = process
         except psutil.Error:
             continue
@@ -128,6 +134,87 @@ def test_ranks_end_by_themselves_when_the_command_is_killed(again):
         assert len(ranks(again)) == 2
         kill(process)
         nothing_is_left(again, seconds=15)
+
+
+IMPATIENT = """
+import sys
+from llmexp.cli.main import main
+from llmexp.launch import executors
+executors.GRACE = 0.5
+sys.exit(main())
+"""
+"""The command with little patience for ranks that outlast another."""
+
+
+def test_a_stop_waits_for_a_long_step_and_saves(again):
+    before = set(runs(again))
+    with running(again, *ENDLESS, program=("-c", IMPATIENT)) as process:
+        wait_until(lambda: process.poll() is not None or trained(again, 10), "ranks")
+        slow = ranks(again)[1]
+        slow.suspend()
+        process.send_signal(signal.SIGINT)
+        time.sleep(3)
+        slow.resume()
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, out + err
+    (folder,) = set(runs(again)) - before
+    stopped = json.loads((folder / "pretrain" / "events.jsonl").read_text().splitlines()[-2])
+    assert stopped["message"].startswith("stopped after step"), stopped
+    assert "saved as" in stopped["message"]
+    nothing_is_left(again)
+
+
+def test_a_second_ctrl_c_ends_ranks_in_a_long_step_at_once(again):
+    with running(again, *ENDLESS) as process:
+        wait_until(lambda: process.poll() is not None or trained(again, 10), "ranks")
+        ranks(again)[1].suspend()
+        process.send_signal(signal.SIGINT)
+        time.sleep(1)
+        assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=10)
+    assert process.returncode == 130, out + err
+    assert "at once" in err
+    nothing_is_left(again)
+
+
+def test_a_rank_that_outlasts_a_stopped_one_is_ended_and_nothing_is_lost(monkeypatch, tmp_path):
+    monkeypatch.setattr(executors, "GRACE", 0.5)
+    codes = ["import sys; sys.exit(130)", "import time; time.sleep(100)"]
+    processes = [subprocess.Popen([sys.executable, "-c", code]) for code in codes]
+    try:
+        with pytest.raises(Interrupted):
+            executors._watch(processes, tmp_path, Progress(quiet=True), lambda: False, lambda: None)
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def test_a_proof_trains_with_as_many_threads_as_the_launcher(again, monkeypatch):
+    monkeypatch.setattr("commands.THREADS", {})
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    found = {}
+    for module, words in {
+        "llmexp.launch.rank": ENDLESS,
+        "llmexp.prove.child": ["prove", "resume", *SMALL, *TWO],
+    }.items():
+        with running(again, *words) as process:
+            wait_until(lambda m=module, p=process: p.poll() is not None or len(ranks(again, m)) == 2, module)
+            both = list(ranks(again, module).values())
+            found[module] = {rank.environ().get("OMP_NUM_THREADS") for rank in both}
+            for rank in both:
+                rank.kill()
+            process.communicate(timeout=60)
+    assert found["llmexp.prove.child"] == found["llmexp.launch.rank"] == {str(max(1, cores() // 2))}
+
+
+def test_a_rank_that_begins_after_the_command_was_killed_ends_too(again):
+    one = ["launcher=processes", "launcher.gpus_per_node=1", "trainer.max_steps=100000"]
+    with running(again, *SMALL, *one) as process:
+        wait_until(lambda: process.poll() is not None or ranks(again), "the rank", poll=0.001)
+        os.kill(process.pid, signal.SIGKILL)
+        nothing_is_left(again, seconds=60)
 
 
 def test_a_mistake_that_a_rank_finds_ends_the_command_as_a_mistake(again):

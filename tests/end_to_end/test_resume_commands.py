@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from commands import SMALL, must, run, runs
+from commands import SMALL, must, run, runs, would_run
 
 INPUTS = Path(__file__).parents[1] / "cases" / "inputs"
 
@@ -15,6 +15,17 @@ INPUTS = Path(__file__).parents[1] / "cases" / "inputs"
 def step_of(folder: Path, step: int) -> Path:
     """A checkpoint of the folder's pretraining."""
     return next(folder.glob(f"outputs/runs/*/*/pretrain/checkpoints/step-{step:08d}"))
+
+
+def step_in(run_dir: Path, step: int) -> Path:
+    """A checkpoint of one training stage's run."""
+    return run_dir / "checkpoints" / f"step-{step:08d}"
+
+
+def resumed_at(run_dir: Path) -> list[int]:
+    """The steps at which a run's pretraining went on from a checkpoint."""
+    events = [json.loads(line) for line in (run_dir / "pretrain" / "journal.jsonl").read_text().splitlines()]
+    return [event["fields"]["step"] for event in events if event.get("event") == "resume"]
 
 
 def test_a_checkpoint_that_is_not_there_is_a_mistake_and_leaves_no_run(done_once):
@@ -37,13 +48,15 @@ def test_a_half_written_checkpoint_given_by_path_is_refused_by_name(again):
 
 
 def test_the_newest_whole_checkpoint_of_a_folder_is_taken_and_the_half_one_named_and_kept(again):
-    checkpoints = step_of(again, 8).parent
-    tensors = checkpoints / "step-00000008" / "model.safetensors"
+    words = [*SMALL, "scheduler=constant"]
+    must(again, *words)
+    shorter = runs(again)[-1] / "pretrain"
+    tensors = shorter / "checkpoints" / "step-00000008" / "model.safetensors"
     tensors.write_bytes(tensors.read_bytes()[:1000])
-    words = ["trainer.max_steps=12", "scheduler=constant"]
-    done = run(again, *SMALL, *words, f"trainer.resume={checkpoints.parent}")
-    assert "step-00000008" in done.stderr
+    done = must(again, *words, "trainer.max_steps=12", f"trainer.resume={shorter}")
+    assert str(tensors) in done.stderr
     assert tensors.stat().st_size == 1000
+    assert resumed_at(runs(again)[-1]) == [4]
 
 
 def test_a_checkpoint_of_another_model_is_refused_with_what_differs(again):
@@ -51,6 +64,24 @@ def test_a_checkpoint_of_another_model_is_refused_with_what_differs(again):
     done = run(again, *SMALL, *words)
     assert done.returncode == 2, done.stderr
     assert "feed_forward.down.weight is (32, 64) in the checkpoint and (64, 64) in the model" in done.stderr
+
+
+def test_a_checkpoint_of_another_run_is_part_of_what_the_artifact_is(again):
+    must(again, *SMALL, "seed=1")
+    other = runs(again)[-1] / "pretrain"
+    resumed = ["seed=2", f"trainer.resume={other}"]
+    must(again, *SMALL, *resumed)
+    assert would_run(again, *SMALL, "seed=2") == ["pretrain"]
+    assert would_run(again, *SMALL, *resumed) == []
+    assert would_run(again, *SMALL, "seed=2", f"trainer.resume={step_in(other, 8)}") == []
+
+
+def test_a_checkpoint_of_the_same_artifacts_own_run_is_what_auto_takes(again):
+    own = runs(again)[-1] / "pretrain"
+    assert would_run(again, *SMALL, f"trainer.resume={own}") == []
+    copied = again / "copied"
+    shutil.copytree(step_in(own, 8), copied / "step-00000008")
+    assert would_run(again, *SMALL, f"trainer.resume={copied}") == ["pretrain"]
 
 
 def test_a_first_start_says_that_there_is_no_checkpoint(done_once):
@@ -91,7 +122,4 @@ def test_a_sound_checkpoint_starts_a_longer_run(again):
     assert first.returncode == 0
     newest = runs(again)[-1] / "pretrain"
     must(again, *SMALL, *words, f"trainer.resume={newest}")
-    events = [
-        json.loads(line) for line in (runs(again)[-1] / "pretrain" / "journal.jsonl").read_text().splitlines()
-    ]
-    assert [event["fields"]["step"] for event in events if event.get("event") == "resume"] == [8]
+    assert resumed_at(runs(again)[-1]) == [8]

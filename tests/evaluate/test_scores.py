@@ -37,14 +37,6 @@ def test_every_cut_into_batches_gives_the_same_figures(seed: int, sizes: list[in
     assert parts.accuracy() == whole.accuracy()
 
 
-def test_ranks_merge_to_the_figures_of_one_process():
-    logits, targets = torch.randn(31, 5), torch.randint(5, (31,))
-    whole, first = scored(logits, targets), scored(logits[::2], targets[::2])
-    first.merge(scored(logits[1::2], targets[1::2]))
-    assert first.loss() == pytest.approx(whole.loss(), rel=1e-12)
-    assert first.ece() == pytest.approx(whole.ece(), abs=1e-12)
-
-
 @pytest.mark.parametrize("scale", [0.3, 1.0, 4.0])
 def test_the_calibration_error_is_that_of_torchmetrics(scale: float):
     torch.manual_seed(1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -53,6 +54,17 @@ def test_each_job_is_a_run_in_a_folder_of_its_own(capfd):
     multirun = OmegaConf.load(first.parent / "multirun.yaml")
     assert "data.path=good,better" in multirun.hydra.overrides.task
     assert "[job 1] done" in capfd.readouterr().err
+
+
+@pytest.mark.usefixtures("notes")
+def test_trained_jobs_end_with_the_figures_that_compare_them(capfd):
+    words = ["model=debug", "trainer=debug", "loader.seq_len=16", "data=text_files", "data.path=good"]
+    words += ["data.heldout=0.3", "curation=none", "tracking=none"]
+    assert main(["-m", *words, "optimizer.lr=1e-6,1e-2"]) == 0
+    told = capfd.readouterr().err
+    losses = [float(x) for x in re.findall(r"\[job \d\] done  val/loss ([\d.]+)  .*optimizer.lr=", told)]
+    assert len(losses) == 2
+    assert losses[1] < losses[0]
 
 
 def test_the_newest_line_of_a_job_is_told_once(tmp_path, capfd):

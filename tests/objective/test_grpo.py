@@ -1,6 +1,7 @@
 """GRPO: each formula against its closed form, its gradient against finite differences."""
 
 import math
+import sys
 import warnings
 from pathlib import Path
 
@@ -12,6 +13,10 @@ from hypothesis import strategies as st
 from llmexp.data.batch import Batch
 from llmexp.model.config import ModelSpec
 from llmexp.objective.grpo import GRPO, LASTING, clipped_surrogate, group_advantages, kl_k3, token_logprobs
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "train"))
+
+import tiny_training as tiny
 
 CASES = Path(__file__).parents[1] / "cases/inputs"
 SIZES = {"d_model": 16, "n_layers": 1, "n_heads": 2, "ffn_dim": 32, "vocab_size": 12, "max_seq_len": 32}
@@ -188,7 +193,7 @@ def test_on_its_own_samples_the_gradient_is_the_policy_gradient(model: torch.nn.
 
 def test_micro_batches_add_up_to_the_whole_batch(model: torch.nn.Module) -> None:
     batch, objective = batch_of(model), grpo(beta=0.1)
-    parts = [objective(model, part).total for part in batch.split(3)]
+    parts = [objective(model, part).total for part in tiny.cut(batch, 3)]
     assert torch.allclose(objective(model, batch).total, torch.stack(parts).sum(), atol=1e-6)
 
 
@@ -206,7 +211,7 @@ def test_truncated_rows_leave_sum_divisor_and_metrics_alike(model: torch.nn.Modu
     batch, objective = batch_of(model), grpo(mask_truncated=True)
     batch.extras["truncated"] = torch.tensor([False, True, False, True])
     whole = objective(model, batch)
-    rest = [part for i, part in enumerate(batch.split(4)) if i in (0, 2)]
+    rest = [part for i, part in enumerate(tiny.cut(batch, 4)) if i in (0, 2)]
     assert objective.count(batch).item() == 8
     assert whole.total.item() == pytest.approx(
         sum(objective(model, part).total.item() for part in rest), abs=1e-6

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -19,9 +20,10 @@ from llmexp.data.config import LoaderSpec
 from llmexp.model.config import ModelSpec, flops_per_token, n_params
 from llmexp.parallel.config import ParallelSpec
 from llmexp.plan.config import DeviceKind, HardwareSpec
-from llmexp.plan.detect import detected, known_devices, multiplies_bf16
+from llmexp.plan.detect import _cpu, detected, known_devices, multiplies_bf16
 from llmexp.plan.estimate import muon_flops, plan
 from llmexp.plan.memory import activation_bytes, adamw_bytes, memory_parts, muon_bytes
+from llmexp.store.machine import control_group_limits
 from llmexp.train.config import AdamWSpec, MuonSpec, Precision, Recompute, TrainerSpec
 
 ROOT = Path(__file__).parents[2]
@@ -209,6 +211,26 @@ def test_a_null_micro_batch_becomes_the_largest_that_fits():
     assert tight.fits
 
 
+def test_ranks_on_a_cpu_share_its_memory():
+    needed = make_plan(micro_batch=4).memory_bytes["peak"]
+    host = dataclasses.replace(DEVICE, kind=DeviceKind.cpu, memory_bytes=4 * needed * 10 // 9 + 99)
+    alone, four = (
+        make_plan(micro_batch=None, global_batch=16 * n, hardware=host, parallel=ParallelSpec(dp_replicate=n))
+        for n in (1, 4)
+    )
+    assert (alone.micro_batch, four.micro_batch) == (16, 4)
+    assert four.fits
+    assert 4 * four.memory_bytes["peak"] <= alone.memory_limit_bytes
+    assert any("4 ranks share" in note for note in four.notes)
+    gpus = make_plan(
+        micro_batch=None,
+        global_batch=64,
+        hardware=dataclasses.replace(host, kind=DeviceKind.cuda),
+        parallel=ParallelSpec(dp_replicate=4),
+    )
+    assert gpus.micro_batch == 16
+
+
 def test_a_model_that_does_not_fit_is_said_not_to():
     assert not make_plan("llama3_8b", micro_batch=1).fits
 
@@ -286,6 +308,38 @@ def test_this_machine_is_described(name):
     assert found.memory_bytes > 2**28
     assert found.peak_flops_fp32 > 1e9
     assert known_devices()[name].peak_flops("fp32") == found.peak_flops_fp32
+
+
+@pytest.mark.parametrize(
+    "line, files, expected",
+    [
+        (
+            "0::/job/step",
+            {"job/step/memory.max": "max", "job/memory.max": "2000", "memory.max": "9000"},
+            2000,
+        ),
+        ("0::/", {"memory.max": "max"}, None),
+        ("4:cpu,memory:/job", {"memory/job/memory.limit_in_bytes": "3000"}, 3000),
+        # In a container the file of the host's group is found at the top.
+        ("4:memory:/docker/1f", {"memory/memory.limit_in_bytes": "4000"}, 4000),
+        ("4:cpuset:/job", {"memory/job/memory.limit_in_bytes": "3000"}, None),
+    ],
+)
+def test_the_limit_of_a_control_group_is_found(tmp_path, line, files, expected):
+    for name, text in {
+        "proc/self/cgroup": line,
+        **{f"sys/fs/cgroup/{k}": v for k, v in files.items()},
+    }.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text + "\n")
+    assert min(control_group_limits(tmp_path), default=None) == expected
+
+
+@pytest.mark.parametrize("limits", [[], [2**20]])
+def test_a_host_has_no_more_memory_than_its_control_group(monkeypatch, limits):
+    monkeypatch.setattr("llmexp.store.machine.control_group_limits", lambda _: iter(limits))
+    host = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    assert _cpu.__wrapped__().memory_bytes == min([host, *limits])
 
 
 def test_what_the_config_says_wins_over_what_is_found():

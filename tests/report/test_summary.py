@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from llmexp.report.data import ReportData
-from llmexp.report.summary import NextCommand, print_summary
+from llmexp.report.data import ReportData, StageRow
+from llmexp.report.summary import NextCommand, headline, print_summary
 
 
 def printed(data: ReportData, width: int = 110, **keywords) -> str:
@@ -59,6 +59,27 @@ def test_text_that_got_worse_for_better_answers_is_explained(data: ReportData):
 
 def test_a_run_without_evaluation_has_a_summary():
     assert "quickstart is ready" in printed(ReportData(title="quickstart"))
+
+
+@pytest.mark.parametrize(
+    "stop_when, loss, words", [(None, 2.5, "loss 2.5"), ("val_loss_rises", 2.0, "loss 2.0")]
+)
+def test_training_without_evaluation_shows_what_its_weights_cost(stop_when, loss, words):
+    row = StageRow(
+        name="sft",
+        stage="sft",
+        summary={"best_step": 20},
+        config={"trainer": {"stop_when": stop_when}},
+        curves={"val/loss": [[10, 3.0], [20, 2.0], [30, 2.5]], "train/loss": [[30, 1.0]]},
+    )
+    data = ReportData(title="sft", stages=[row])
+    assert headline(data) == {"val/loss": loss}
+    assert f"Held out after sft: {words}" in printed(data)
+    assert "1 stage, 0 found" in printed(ReportData(title="sft", stages=[row], seconds=3.0))
+
+
+def test_the_headline_of_an_evaluated_run_is_its_last_model(data: ReportData):
+    assert headline(data)["exact_match"] == data.evaluation["table"]["grpo"]["exact_match"]
 
 
 def test_a_failed_run_is_not_called_ready(data: ReportData):

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import base64
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
+from llmexp.config.mistakes import UserError
 from llmexp.store.fingerprint import ContentHasher
 from llmexp.tokenizer.config import BpeSpec, HuggingFaceSpec, TiktokenSpec
 from llmexp.tokenizer.folder import read_folder
+from llmexp.tokenizer.imported import pin_revision
 from llmexp.tokenizer.ranks import to_bytes
 from llmexp.tokenizer.tokenizer import Tokenizer
 
@@ -144,3 +147,27 @@ def test_the_content_of_local_files_counts_in_what_a_tokenizer_is(bpe_folder: Pa
     assert TiktokenSpec(name=str(ranks)).source_paths() == [str(ranks)]
     assert not BpeSpec().source_paths() + TiktokenSpec(name="gpt2").source_paths()
     assert not HuggingFaceSpec(name="owner/name").source_paths()
+
+
+def test_a_tokenizer_on_the_hub_is_read_at_the_commit_that_it_was_known_by(
+    bpe_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    cached = tmp_path / "models--someone--small"
+    shutil.copytree(bpe_folder, cached / "snapshots" / ("1" * 40))
+    (cached / "refs").mkdir()
+    (cached / "refs" / "main").write_text("1" * 40)
+    spec = HuggingFaceSpec(name="someone/small")
+    assert pin_revision(spec) == "1" * 40
+    (cached / "snapshots" / ("2" * 40)).mkdir()
+    (cached / "refs" / "main").write_text("2" * 40)  # a push in between
+    (tmp_path / "out").mkdir()
+    spec.build(out=tmp_path / "out")
+    assert Tokenizer.load(tmp_path / "out").vocab_size == Tokenizer.load(bpe_folder).vocab_size
+    with pytest.raises(UserError, match=r"tokenizer\.name=someone/absent is no folder"):
+        pin_revision(HuggingFaceSpec(name="someone/absent"))
+
+
+def test_a_folder_of_a_tokenizer_has_no_commit(bpe_folder: Path) -> None:
+    assert pin_revision(HuggingFaceSpec(name=str(bpe_folder))) is None

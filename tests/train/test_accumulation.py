@@ -34,7 +34,7 @@ def micro(n_tokens):
 def test_any_cut_gives_the_same_loss_and_gradient(step, rows, data):
     batch = tiny.Sequences(rows=rows).batch(step)
     whole, expected = outcome_and_gradient([batch])
-    cut, got = outcome_and_gradient(batch.split(data.draw(st.integers(1, rows))))
+    cut, got = outcome_and_gradient(tiny.cut(batch, data.draw(st.integers(1, rows))))
     assert cut.loss == pytest.approx(whole.loss, abs=1e-6)
     assert torch.allclose(got, expected, atol=1e-6)
     assert (cut.samples, cut.tokens, cut.counted) == (whole.samples, whole.tokens, whole.counted)
@@ -49,7 +49,7 @@ def test_a_micro_batch_in_which_nothing_counts_adds_nothing():
 
 
 def test_the_logged_norm_is_the_whole_gradient_s_before_clipping():
-    batches = tiny.Sequences().batch(0).split(2)
+    batches = tiny.cut(tiny.Sequences().batch(0), 2)
     free, whole = outcome_and_gradient(batches)
     clipped, scaled = outcome_and_gradient(batches, grad_clip=free.grad_norm / 4)
     assert clipped.grad_norm == free.grad_norm == pytest.approx(float(whole.norm()), rel=1e-6)

@@ -9,7 +9,7 @@ import torch
 
 from llmexp.objective.cross_entropy import CrossEntropy
 from llmexp.train.bad_losses import why_bad
-from llmexp.train.config import OnBadLoss
+from llmexp.train.config import OnBadLoss, StopWhen
 from llmexp.train.errors import BadLoss, NoCountedTokens
 from llmexp.train.state import weights_hash
 
@@ -57,6 +57,19 @@ def test_the_same_step_bad_again_after_a_restart_says_that_it_is_no_chance(tmp_p
         with pytest.raises(BadLoss) as caught:
             tiny.train(tmp_path, objective=Poisoned({6}))
         assert caught.value.repeated is repeated
+
+
+def test_after_a_rollback_the_best_weights_are_not_those_of_the_steps_that_were_left(tmp_path):
+    hashes, losses = [], iter([3.0, 2.0, 2.5, 2.5, 1.0, 2.5, *[2.5] * 8])
+
+    def validate(model):
+        hashes.append(weights_hash(model))
+        return {"val/loss": next(losses)}
+
+    trainer = policy("rollback", val_every=1, stop_when=StopWhen.val_loss_rises, patience=99)
+    result = tiny.train(tmp_path, objective=Poisoned({6}), trainer=trainer, validate=validate)
+    assert result.best_step == 2
+    assert result.weights_hash == hashes[1]
 
 
 def test_skip_leaves_weights_optimizer_and_rate_as_if_the_step_had_not_been(tmp_path):

@@ -84,6 +84,41 @@ def test_the_newest_are_kept_and_a_broken_one_is_not_removed(tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["step-00000001", "step-00000003", "step-00000004"]
 
 
+def names(folder):
+    return sorted(p.name for p in folder.iterdir())
+
+
+def test_the_best_weights_of_each_checkpoint_that_is_kept_are_kept(tmp_path):
+    checkpoints = Checkpoints(tmp_path, keep=2)
+    for step, kind in [(5, "best"), (8, "best"), (10, "step"), (15, "best"), (17, "best")]:
+        checkpoints.save(step, TENSORS, {}, kind)
+    assert names(tmp_path) == ["best-00000008", "best-00000017", "step-00000010"]
+    for step in (20, 30):
+        checkpoints.save(step, TENSORS, {})
+    assert names(tmp_path) == ["best-00000017", "step-00000020", "step-00000030"]
+
+
+def test_going_back_clears_the_best_weights_above_and_keeps_what_is_broken_there(tmp_path, caplog):
+    checkpoints = Checkpoints(tmp_path, keep=2)
+    for step, kind in [(8, "best"), (10, "step"), (15, "best"), (20, "step")]:
+        checkpoints.save(step, TENSORS, {}, kind)
+    (tmp_path / "step-00000020" / "state.json").write_text("")
+    checkpoints.go_back(10)
+    assert names(tmp_path) == ["aside-step-00000020-1", "best-00000008", "step-00000010"]
+    assert "best-00000015" in caplog.text
+    assert "aside-step-00000020-1" in caplog.text
+
+
+def test_a_process_that_has_lost_the_run_moves_nothing(tmp_path):
+    def lost():
+        raise RuntimeError("the lease was lost")
+
+    save(tmp_path, 1)
+    with pytest.raises(RuntimeError, match="lease"):
+        Checkpoints(tmp_path, keep=9, guard=lost).go_back(0)
+    assert names(tmp_path) == ["step-00000001"]
+
+
 def test_a_save_stopped_before_publishing_leaves_nothing_and_keeps_the_previous(tmp_path):
     def lost():
         raise RuntimeError("the lease was lost")

@@ -103,6 +103,23 @@ def test_never_starts_from_nothing_although_there_is_a_checkpoint(tmp_path):
     assert source.asked == [0, 1, 2, 3]
 
 
+def test_a_run_begun_anew_is_gone_on_with_and_what_it_left_is_kept_under_another_name(tmp_path, caplog):
+    tiny.train(tmp_path)
+    first, second = tiny.Sequences(), tiny.Sequences()
+    with pytest.raises(Interrupted, match="step 6"):
+        tiny.train(
+            tmp_path,
+            source=first,
+            should_stop=stop_after(6),
+            trainer=tiny.trainer(resume="never", max_steps=10),
+        )
+    tiny.train(tmp_path, source=second, trainer=tiny.trainer(max_steps=10))
+    assert first.asked + second.asked == list(range(10))
+    left = tmp_path / "checkpoints" / "aside-step-00000012-1"
+    assert read_checkpoint(left).step == 12
+    assert left.name in caplog.text
+
+
 def test_auto_takes_the_newest_whole_checkpoint_names_the_broken_one_and_keeps_it(tmp_path, caplog):
     expected = tiny.train(tmp_path)
     half = tmp_path / "checkpoints" / "step-00000012" / "model.safetensors"
@@ -112,7 +129,7 @@ def test_auto_takes_the_newest_whole_checkpoint_names_the_broken_one_and_keeps_i
     assert str(half) in caplog.text
     assert source.asked == [8, 9, 10, 11]
     assert result.weights_hash == expected.weights_hash
-    aside = tmp_path / "checkpoints" / "broken-step-00000012-1" / "model.safetensors"
+    aside = tmp_path / "checkpoints" / "aside-step-00000012-1" / "model.safetensors"
     assert aside.stat().st_size == 100
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,21 @@ from llmexp.train.config import AdamWSpec, ConstantSpec, Device, TrainerSpec
 from llmexp.train.fit import FitResult, fit
 
 VOCAB, SEQ = 32, 12
+
+
+def cut(batch: Batch, n: int) -> list[Batch]:
+    """``n`` micro-batches of consecutive rows, as even as they come."""
+    edges = [len(batch) * k // n for k in range(n + 1)]
+    return [rows(batch, slice(a, b)) for a, b in itertools.pairwise(edges)]
+
+
+def rows(batch: Batch, kept: slice) -> Batch:
+    """Some rows of a batch."""
+    tensors = {
+        name: getattr(batch, name)[kept] for name in ("ids", "targets", "mask", "positions", "doc_ids")
+    }
+    extras = {name: tensor[kept] for name, tensor in batch.extras.items()}
+    return dataclasses.replace(batch, **tensors, extras=extras, sample_ids=batch.sample_ids[kept])
 
 
 class Sequences:
@@ -54,7 +71,7 @@ class Sequences:
     def step(self, step: int) -> list[Batch]:
         """See ``llmexp.train.run.Source``."""
         self.asked.append(step)
-        return self.batch(step).split(self.ranks)[self.rank].split(self.cuts)
+        return cut(cut(self.batch(step), self.ranks)[self.rank], self.cuts)
 
     def state_dict(self) -> dict[str, Any]:
         """A corpus has none."""

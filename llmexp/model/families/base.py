@@ -160,6 +160,17 @@ def differing(one: ModelSpec, other: ModelSpec) -> list[str]:
     return [name for name in names if first.get(name) != second.get(name)]
 
 
+def fitting_overrides(wanted: ModelSpec, stored: ModelSpec) -> str:
+    """The override lines that make ``wanted`` the model that is ``stored``; empty where it is."""
+    if wanted.vocab_size is None:
+        wanted = dataclasses.replace(wanted, vocab_size=stored.vocab_size)
+    return " ".join(f"model.{name}={_override(getattr(stored, name))}" for name in differing(wanted, stored))
+
+
+def _override(value: object) -> object:
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else value
+
+
 def _resolved(spec: ModelSpec) -> dict[str, Any]:
     values = spec.values() | {"n_kv_heads": spec.key_heads, "head_dim": spec.width_of_head}
     rotary = [name for name in values if name.startswith("rope_")]
