@@ -200,6 +200,6 @@ def test_every_command_of_the_readme_is_known():
     others = [line for line in readme() if not line.startswith(("llmexp ", "make "))]
     assert not [line for line in others if re.match(r"\S*(llmexp|python|pip|make)\b", line)]
     makefile = (CHECKOUT / "Makefile").read_text()
-    made = re.findall(r"\bmake ([a-z-]+)", "\n".join(re.findall(r"`{1,3}[^`]+`{1,3}", README_TEXT)))
-    assert {"demo", "test", "proof"} <= set(made)
+    made = re.findall(r"(?:^|`)make ([a-z-]+)", README_TEXT, re.M)
+    assert {"demo", "test"} <= set(made)
     assert not [name for name in made if not re.search(rf"^{name}:", makefile, re.M)]
