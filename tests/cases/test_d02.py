@@ -6,7 +6,16 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from commands import SMALL, must, nothing_is_left, running, runs, wait_until, write_notes
+from commands import (
+    SMALL,
+    must,
+    nothing_is_left,
+    running,
+    runs,
+    training_goes_on,
+    wait_until,
+    write_notes,
+)
 
 WORDS = [
     *(word for word in SMALL if word != "tracking=jsonl"),
@@ -20,10 +29,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("resumed")
     write_notes(folder / "notes", 30)
 
-    def trains() -> bool:
-        journals = list(folder.glob("outputs/runs/*/*/pretrain/journal.jsonl"))
-        return bool(journals) and b'"train/loss"' in journals[0].read_bytes()
-
+    trains = training_goes_on(folder, steps=1)
     with running(folder, *WORDS) as process:
         wait_until(lambda: process.poll() is not None or trains(), "training")
         process.terminate()

@@ -153,6 +153,18 @@ def losses(folder: Path) -> list[tuple[int, float]]:
     return list(zip(series.steps, series.values, strict=True))
 
 
+def training_goes_on(folder: Path, steps: int = 20) -> Callable[[], bool]:
+    """A question: whether a training that was not there when it was made has logged some steps."""
+    before = set(folder.glob("outputs/runs/*/*"))
+
+    def asked() -> bool:
+        new = set(folder.glob("outputs/runs/*/*")) - before
+        journals = [run / "pretrain" / "journal.jsonl" for run in new]
+        return any(j.exists() and j.read_bytes().count(b'"train/loss"') >= steps for j in journals)
+
+    return asked
+
+
 def weights_hash(folder: Path) -> str:
     """The hash of the final weights, from the model's manifest."""
     (manifest,) = (folder / "outputs" / "store" / "model").glob("*/manifest.json")

@@ -8,26 +8,13 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import SMALL, must, nothing_is_left, run, running, runs, stages, wait_until
+from commands import SMALL, must, nothing_is_left, run, running, runs, stages, training_goes_on, wait_until
 
 LONG = [*SMALL, "trainer.max_steps=400", "trainer.checkpoint_every=100", "trainer.val_every=null"]
-
-
-def training_goes_on(folder: Path, steps: int = 20) -> Callable[[], bool]:
-    """A question: whether a training that was not there when it was made has logged some steps."""
-    before = set(folder.glob("outputs/runs/*/*"))
-
-    def asked() -> bool:
-        new = set(folder.glob("outputs/runs/*/*")) - before
-        journals = [run / "pretrain" / "journal.jsonl" for run in new]
-        return any(j.exists() and j.read_bytes().count(b'"train/loss"') >= steps for j in journals)
-
-    return asked
 
 
 def press_ctrl_c(process: subprocess.Popen[str]) -> None:
