@@ -121,7 +121,8 @@ def _sweep(given: argparse.Namespace) -> int:
 
 def _run(opened: Session, cfg: DictConfig, given: argparse.Namespace) -> int:
     from llmexp.launch.pipeline import run_folder, run_pipeline
-    from llmexp.stage.graph import composition_of, locate
+    from llmexp.stage.graph import composition_of
+    from llmexp.stage.locate import locate
     from llmexp.store.store import Store
 
     composition = composition_of(cfg, opened.loader.sources)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from llmexp.config.spec import MISSING, Mistake, Spec, setting
+from llmexp.store.files import matches
 
 KINDS = ("prose", "code", "chat", "prompt")
 """What a record can be; curation steps choose among them."""
@@ -117,7 +118,7 @@ def path_mistakes(path: str, name: str) -> Iterator[Mistake]:
         return
     if not glob.has_magic(expanded):
         yield Mistake(name, f"{path} does not exist", "give a file, a folder or a glob")
-    elif next(glob.iglob(expanded, recursive=True), None) is None:
+    elif next(matches(expanded), None) is None:
         yield Mistake(name, f"{path} matches no file", "quote the glob, and use ** for subfolders")
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from llmexp.corpus.faults import BadData
 from llmexp.corpus.streams import COMPRESSIONS
+from llmexp.store.files import files_of
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class SourceFile:
 def inner_suffix(name: str) -> str:
     """The ending of a file's name under that of its compression: ``.txt`` of ``a.txt.gz``."""
     stem, suffix = os.path.splitext(name)
-    return os.path.splitext(stem)[1] if suffix in COMPRESSIONS else suffix
+    return os.path.splitext(stem)[1] if suffix.lower() in COMPRESSIONS else suffix
 
 
 def find_files(path: str, suffixes: Iterable[str]) -> list[SourceFile]:
@@ -36,20 +37,14 @@ def find_files(path: str, suffixes: Iterable[str]) -> list[SourceFile]:
         BadData: there is none.
     """
     given, wanted = os.path.expanduser(path), tuple(suffixes)
-    if os.path.isfile(given):
-        return [SourceFile(Path(given), os.path.basename(given))]
-    if os.path.isdir(given):
-        base = given
-        pattern = os.path.join(glob.escape(given), "**", "*")
-        found = [f for f in glob.iglob(pattern, recursive=True) if inner_suffix(f).lower() in wanted]
-    else:
-        base = _fixed_part(given)
-        found = list(glob.iglob(given, recursive=True))
-    files = sorted({os.path.relpath(f, base).replace(os.sep, "/") for f in found if os.path.isfile(f)})
-    if not files:
-        looked = f" with the endings {' '.join(wanted)}" if os.path.isdir(given) else ""
+    folder = os.path.isdir(given)
+    base, names = files_of(given)
+    if folder:
+        names = [n for n in names if inner_suffix(n).lower() in wanted and not _is_hidden(n)]
+    if not names:
+        looked = f" with the endings {' '.join(wanted)}" if folder else ""
         raise BadData(f"data.path={path} holds no file{looked}")
-    return [SourceFile(Path(base, name), name) for name in files]
+    return [SourceFile(base / name, _readable(name)) for name in names]
 
 
 def hashed_patterns(path: str, suffixes: Iterable[str]) -> list[str]:
@@ -60,12 +55,14 @@ def hashed_patterns(path: str, suffixes: Iterable[str]) -> list[str]:
     endings = set()
     for file in find_files(path, suffixes):
         stem, suffix = os.path.splitext(file.name)
-        endings.add(os.path.splitext(stem)[1] + suffix if suffix in COMPRESSIONS else suffix)
+        endings.add(os.path.splitext(stem)[1] + suffix if suffix.lower() in COMPRESSIONS else suffix)
     return [os.path.join(glob.escape(given), "**", "*" + glob.escape(ending)) for ending in sorted(endings)]
 
 
-def _fixed_part(pattern: str) -> str:
-    """The folder of a glob that comes before its first wildcard."""
-    parts = Path(pattern).parts
-    fixed = next((i for i, part in enumerate(parts) if glob.has_magic(part)), len(parts) - 1)
-    return str(Path(*parts[:fixed])) if fixed else "."
+def _readable(name: str) -> str:
+    """A name that is not UTF-8 on the disk, as text that can be written down."""
+    return os.fsencode(name).decode("utf-8", "backslashreplace")
+
+
+def _is_hidden(name: str) -> bool:
+    return any(part.startswith(".") for part in name.split("/"))

@@ -48,7 +48,7 @@ def _decompressor(path: Path) -> Callable[[], Any] | None:
         ".xz": lzma.LZMADecompressor,
         ".zst": _zstd,
     }
-    return makers.get(path.suffix)
+    return makers.get(path.suffix.lower())
 
 
 def _raw_chunks(path: Path, size: int = CHUNK) -> Iterator[bytes]:
@@ -75,7 +75,7 @@ def byte_chunks(path: Path) -> Iterator[bytes]:
 def _decompressed(path: Path, maker: Callable[[], Any]) -> Iterator[bytes]:
     import zstandard
 
-    kind = path.suffix[1:]
+    kind = path.suffix[1:].lower()
     member, begun = maker(), False
     try:
         for chunk in _raw_chunks(path, _ZSTD_CHUNK if kind == "zst" else CHUNK):

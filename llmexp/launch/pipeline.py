@@ -14,7 +14,8 @@ from llmexp.launch.executors import executor
 from llmexp.launch.signals import stop_on_signals
 from llmexp.report.data import ReportData
 from llmexp.stage import reporting
-from llmexp.stage.graph import Composition, locate
+from llmexp.stage.graph import Composition
+from llmexp.stage.locate import locate
 from llmexp.stage.runner import Runner, new_record
 from llmexp.stage.runs import (
     FOLDER_LEASE_SECONDS,

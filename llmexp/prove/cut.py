@@ -12,8 +12,9 @@ from llmexp.launch.config import LauncherSpec, ProcessesSpec
 from llmexp.launch.executors import executor
 from llmexp.stage.config import Grpo, TrainingStage
 from llmexp.stage.context import External
-from llmexp.stage.graph import Composition, Node, locate
+from llmexp.stage.graph import Composition, Node
 from llmexp.stage.job import StageJob
+from llmexp.stage.locate import locate
 from llmexp.stage.runner import Runner, new_record
 from llmexp.store.artifact import Artifact
 from llmexp.store.config import PathsSpec

@@ -9,19 +9,17 @@ from typing import Any, cast
 
 from omegaconf import DictConfig, OmegaConf
 
-from llmexp.config.mistakes import CompositionError, UserError
-from llmexp.config.spec import Mistake, as_data
+from llmexp.config.mistakes import CompositionError
+from llmexp.config.spec import Mistake
 from llmexp.config.typed import file_of, source_of
 from llmexp.config.validate import Materialise, secret_paths, secret_values
 from llmexp.model.families.base import fitting_overrides
-from llmexp.model.folder import ModelFolderError, find_folder, read_spec
-from llmexp.stage.config import Collect, Need, Pretrain, RootSpec, StageSpec, TrainingStage, TrainTokenizer
-from llmexp.stage.context import External, Input
+from llmexp.model.folder import ModelFolderError, read_spec
+from llmexp.stage.config import Need, Pretrain, RootSpec, StageSpec, TrainingStage
+from llmexp.stage.context import Input
 from llmexp.stage.given import WrongInput, find_given, on_hub, references
 from llmexp.stage.heads import Head, Heads, read_head
-from llmexp.stage.runs import PipelineRecord, part_at
 from llmexp.store.config import PathsSpec
-from llmexp.store.fingerprint import file_sha256, fingerprint, user_sources
 from llmexp.store.store import Store
 from llmexp.track.masking import Mask, mask_of
 
@@ -41,6 +39,8 @@ class Node:
     secret_paths: frozenset[str] = frozenset()
     """Places in ``spec`` whose values the environment gave."""
     fingerprint: str = ""
+    data_hashes: dict[str, str] = field(default_factory=dict)
+    """Of the files outside the store that it reads, as they are in the fingerprint."""
 
     def inputs(self, made: Mapping[str, Input]) -> dict[str, Input | dict[str, Input]]:
         """By need, what was given or else what stages ``made``; by name where a need takes many."""
@@ -261,133 +261,3 @@ def _check_start(spec: StageSpec, needs: Heads, store: Store, runs: Path) -> Ite
             f"{reference} has a vocabulary of {rows}, and the tokenizer one of {tokens}",
             "take the model's own tokenizer, with inputs.tokenizer",
         )
-
-
-def locate(composition: Composition, store: Store, runs: Path) -> None:
-    """Find given inputs and fill in the fingerprint of every stage. Reads source data once, with a cache.
-
-    Raises:
-        UserError: a given input does not exist, or is of another kind.
-    """
-    for node in composition.nodes.values():
-        for need, reference in node.spec.inputs.items():
-            declared = node.spec.needs[need]
-            parts = references(reference, declared)
-            key = f"{node.name}.inputs.{need}"
-            found = [_given(part, declared, key, store, runs) for part in parts]
-            node.given[need] = dict(zip(labels(parts), found, strict=True))
-        source = _sources(node, store) | _start(node, store, runs)
-        node.fingerprint = _fingerprint(node, composition, source)
-        if resumed := _resumed(node, runs):
-            node.fingerprint = _fingerprint(node, composition, source | resumed)
-
-
-def _fingerprint(node: Node, composition: Composition, source: dict[str, str]) -> str:
-    return fingerprint(
-        kind=node.spec.makes,
-        stage=node.kind,
-        version=node.spec.version,
-        config=as_data(node.spec, result_only=True),
-        inputs=input_fingerprints(node, composition),
-        source=source,
-    )
-
-
-def input_fingerprints(node: Node, composition: Composition) -> dict[str, str | list[str]]:
-    """The fingerprint, or fingerprints, of each need."""
-    found: dict[str, str | list[str]] = {}
-    for need, source in node.needs.items():
-        if isinstance(source, list):
-            found[need] = [composition.nodes[one].fingerprint for one in source]
-        else:
-            found[need] = composition.nodes[source].fingerprint
-    for need, inputs in node.given.items():
-        prints = [one.fingerprint for one in inputs.values()]
-        found[need] = prints if node.spec.needs[need].many else prints[0]
-    return found
-
-
-def labels(references: list[str]) -> list[str]:
-    """A short name for each reference, no two the same: the last part of its path, numbered if need be."""
-    short = [Path(reference).name[:24] or reference[:24] for reference in references]
-    found: list[str] = []
-    for name in short:
-        number = 1 + sum(other == name for other in short[: len(found)])
-        label = name if number == 1 else f"{name}-{number}"
-        while label in found:
-            number += 1
-            label = f"{name}-{number}"
-        found.append(label)
-    return found
-
-
-def _given(reference: str, need: Need, key: str, store: Store, runs: Path) -> Input:
-    """What ``key=reference`` names, known by its content."""
-    try:
-        found = find_given(reference, need, store, runs)
-    except WrongInput as error:
-        if not on_hub(reference, need):
-            raise UserError(f"{key}: {error}") from error
-        try:
-            found = find_folder(reference)
-        except ModelFolderError as absent:
-            raise UserError(f"{key}: {absent}") from absent
-    return External.at(need.kind, found, store.hasher) if isinstance(found, Path) else found
-
-
-def _sources(node: Node, store: Store) -> dict[str, str]:
-    """Hashes of what is outside the store: source data, and a person's own packages.
-
-    Of a source on the Hub it is the commit, which the spec gets: a later push is not read under this one.
-    """
-    found = user_sources(as_data(node.spec))
-    if isinstance(node.spec, Collect):
-        from llmexp.corpus.collect import pin_revision, source_paths
-
-        paths, revision = source_paths(node.spec.data), pin_revision(node.spec.data)
-        if paths:
-            found["data"] = store.hasher.content_hash(paths)
-        if revision is not None:
-            found["revision"] = revision
-    if isinstance(node.spec, TrainTokenizer):
-        from llmexp.tokenizer import imported
-
-        files, revision = node.spec.tokenizer.source_paths(), imported.pin_revision(node.spec.tokenizer)
-        if files:
-            found["tokenizer"] = store.hasher.content_hash(files)
-        if revision is not None:
-            found["revision"] = revision
-    return found
-
-
-def _start(node: Node, store: Store, runs: Path) -> dict[str, str]:
-    """What ``model.init_from`` names counts by its content; the spec gets its folder.
-
-    Of a name on the Hub that is the folder of the commit that was resolved.
-    """
-    if not isinstance(node.spec, Pretrain) or node.spec.model.init_from is None:
-        return {}
-    start = _given(node.spec.model.init_from, Need("model"), f"{node.name}.model.init_from", store, runs)
-    node.spec.model.init_from = str(start.path)
-    return {"init_from": start.fingerprint}
-
-
-def _resumed(node: Node, runs: Path) -> dict[str, str]:
-    """A checkpoint that ``trainer.resume`` names counts by its content; the spec gets its folder.
-
-    One of a run that makes this very artifact does not count: to go on from it is what ``auto`` does,
-    and gives what an uninterrupted run gives. ``node`` has the fingerprint that it has without.
-    """
-    if not isinstance(node.spec, TrainingStage) or node.spec.trainer.resume in ("auto", "never"):
-        return {}
-    from llmexp.train.checkpoint import MANIFEST
-    from llmexp.train.resume import find_checkpoint
-
-    checkpoint = find_checkpoint(Path(node.spec.trainer.resume)).path.absolute()
-    node.spec.trainer.resume = str(checkpoint)
-    part = part_at(checkpoint.parents[1], runs)
-    if part is not None and part.stage is not None:
-        made = PipelineRecord.read(part.run_dir).stages[part.stage]
-        if made.fingerprint == node.fingerprint:
-            return {}
-    return {"resume": file_sha256(checkpoint / MANIFEST)}  # it holds the hashes of the other files

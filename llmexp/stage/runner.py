@@ -10,8 +10,9 @@ from typing import Any
 
 from llmexp.config.spec import as_data
 from llmexp.stage.context import External
-from llmexp.stage.graph import Composition, Node, input_fingerprints
+from llmexp.stage.graph import Composition, Node
 from llmexp.stage.job import StageJob
+from llmexp.stage.locate import check_unchanged, input_fingerprints
 from llmexp.stage.runs import PIPELINE, PipelineRecord, StageLink, Unfinished, run_name
 from llmexp.store.artifact import Artifact
 from llmexp.store.build import Build, Waiting
@@ -150,6 +151,7 @@ class Runner:
                 guard=build.guard,
                 parent=self.tracker,
             )
+            check_unchanged(node, self.store)
             artifact = build.publish(summary)
         except BaseException as error:
             link.status = _status(error)

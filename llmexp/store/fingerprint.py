@@ -7,7 +7,6 @@ canonical JSON: sorted keys, no spaces, ASCII, floats as their shortest round-tr
 from __future__ import annotations
 
 import contextlib
-import glob
 import hashlib
 import importlib.metadata
 import importlib.util
@@ -21,6 +20,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from llmexp.store.files import files_of, walk
 from llmexp.store.machine import cores
 
 FINGERPRINT_LENGTH = 32
@@ -111,7 +111,9 @@ class ContentHasher:
         return hashlib.sha256(canonical_json(digests)).hexdigest()
 
     def _hash_one(self, path: str) -> str:
-        base, names = _source_files(path)
+        base, names = files_of(path)
+        if not names and not os.path.isdir(os.path.expanduser(path)):
+            raise FileNotFoundError(f"{path} names no file")
         known = self._load(path)
         fresh: dict[str, list] = {}
         saved = time.monotonic()
@@ -179,42 +181,6 @@ def _entry(path: Path, known: list | None) -> tuple[int, int, str]:
     raise RuntimeError(f"{path} changes while it is read; copy it or stop what writes it")
 
 
-def _source_files(path: str) -> tuple[Path, list[str]]:
-    """The folder that names are relative to, and the sorted names of the files in ``path``."""
-    path = os.path.expanduser(path)
-    if os.path.isfile(path):
-        return Path(path).parent, [os.path.basename(path)]
-    if os.path.isdir(path):
-        return Path(path), sorted(_walk(path, set()))
-    if not glob.has_magic(path):
-        raise FileNotFoundError(f"{path} does not exist")
-    base = _glob_base(path)
-    matches = [match for match in glob.iglob(path, recursive=True) if os.path.isfile(match)]
-    if not matches:
-        raise FileNotFoundError(f"{path} matches no file")
-    return base, sorted({os.path.relpath(match, base).replace(os.sep, "/") for match in matches})
-
-
-def _glob_base(pattern: str) -> Path:
-    parts = Path(pattern).parts
-    fixed = next(i for i, part in enumerate(parts) if glob.has_magic(part))
-    return Path(*parts[:fixed]) if fixed else Path()
-
-
-def _walk(folder: str, seen: set[tuple[int, int]], prefix: str = "") -> Iterator[str]:
-    """Names of all files below ``folder``; linked folders are entered, but never twice on one way down."""
-    status = os.stat(folder)
-    identity = (status.st_dev, status.st_ino)
-    if identity in seen:
-        return
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.is_dir():
-                yield from _walk(entry.path, seen | {identity}, f"{prefix}{entry.name}/")
-            elif entry.is_file():
-                yield f"{prefix}{entry.name}"
-
-
 def package_source_hash(module_name: str) -> str:
     """The hash of the source of the top-level package (or module) that holds ``module_name``.
 
@@ -240,7 +206,7 @@ def package_source_hash(module_name: str) -> str:
 
 
 def _package_files(folder: str) -> Iterator[tuple[str, str]]:
-    for name in _walk(folder, set()):
+    for name in walk(folder):
         parts = name.split("/")
         if not any(p.startswith(".") or p == "__pycache__" for p in parts) and not name.endswith(".pyc"):
             yield name, os.path.join(folder, name)

@@ -15,7 +15,7 @@ from llmexp.model.families.base import fitting_overrides
 from llmexp.model.folder import read_spec, write_spec
 from llmexp.stage.config import Need
 from llmexp.stage.given import find_given
-from llmexp.stage.graph import labels, locate
+from llmexp.stage.locate import labels, locate
 from llmexp.store.store import Store
 from llmexp.tokenizer.bpe import make_bytes
 

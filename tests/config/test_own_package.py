@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from llmexp.config import typed
-from llmexp.stage.graph import locate
+from llmexp.stage.locate import locate
 from llmexp.store.store import Store
 
 SPEC = '''

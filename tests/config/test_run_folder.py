@@ -11,7 +11,7 @@ from omegaconf import OmegaConf
 
 from llmexp.cli.compose import compose as compose_all
 from llmexp.config.spec import as_data
-from llmexp.stage.graph import locate
+from llmexp.stage.locate import locate
 from llmexp.store.store import Store
 from llmexp.track.masking import hidden, mask_of
 

@@ -7,6 +7,7 @@ import gzip
 import itertools
 import json
 import lzma
+import os
 from pathlib import Path
 from typing import Any
 
@@ -315,3 +316,32 @@ def test_the_hashed_patterns_of_a_folder_cover_the_files_that_are_read(tmp_path:
         (tmp_path / name).write_bytes(gzip.compress(b"text") if name.endswith("gz") else b"text")
     patterns = source_paths(TextFilesSpec(path=str(tmp_path)))
     assert patterns == [f"{tmp_path}/**/*{ending}" for ending in (".md", ".txt", ".txt.gz")]
+
+
+def test_links_in_a_circle_name_no_document_twice(tmp_path: Path) -> None:
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "a.txt").write_text("one note")
+    for name in ("x", "y"):
+        (tmp_path / "notes" / name).symlink_to(tmp_path / "notes")
+    for path in (tmp_path / "notes", tmp_path / "notes" / "**" / "*.txt"):
+        records, _ = read(TextFilesSpec(path=str(path), **WHOLE), tmp_path / str(path.name != "notes"))
+        assert [record["text"] for record in records] == ["one note"]
+
+
+def test_a_file_name_that_is_not_utf_8_is_written_in_escapes(tmp_path: Path) -> None:
+    folder = tmp_path / "notes"
+    folder.mkdir()
+    with open(os.fsencode(folder) + b"/caf\xe9.txt", "w") as file:
+        file.write("coffee")
+    records, statistics = read(TextFilesSpec(path=str(folder), **WHOLE), tmp_path)
+    assert [record["text"] for record in records] == ["coffee"]
+    assert "caf\\xe9.txt" in records[0]["id"]
+    assert statistics["n_bad_files"] == 0
+
+
+def test_the_ending_of_a_compression_may_be_in_capitals(tmp_path: Path) -> None:
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "A.TXT.GZ").write_bytes(gzip.compress(b"packed"))
+    for path in (tmp_path / "notes", tmp_path / "notes" / "A.TXT.GZ"):
+        records, _ = read(TextFilesSpec(path=str(path), **WHOLE), tmp_path / str(path.is_dir()))
+        assert [record["text"] for record in records] == ["packed"]

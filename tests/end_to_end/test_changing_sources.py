@@ -1,0 +1,39 @@
+"""Source files that change while a stage reads them: what was made of them is not stored as theirs."""
+
+from __future__ import annotations
+
+import pytest
+from commands import artifacts, must, running, wait_until
+
+from llmexp.corpus.records import read_records
+
+pytestmark = pytest.mark.slow
+
+WORDS = ["stage=collect", "data=jsonl", "data.path=data", "tracking=none"]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "data").mkdir()
+    for name in "ab":
+        lines = (f'{{"text": "record {number} of {name}"}}\n' for number in range(200_000))
+        (tmp_path / "data" / f"{name}.jsonl").write_text("".join(lines))
+    return tmp_path
+
+
+@pytest.mark.parametrize("change", ["removed", "rewritten"])
+def test_a_change_while_it_is_read_ends_the_stage_and_the_next_run_has_it(folder, change):
+    last, aside = folder / "data" / "b.jsonl", folder / "aside.jsonl"
+    with running(folder, *WORDS) as process:
+        wait_until(lambda: list(folder.glob("outputs/store/corpus/.*/*")), "reading")
+        last.rename(aside)
+        if change == "rewritten":
+            last.write_text('{"text": "another"}\n')
+        out, err = process.communicate(timeout=120)
+    assert process.returncode == 2, out + err
+    assert "collect: its source files changed while they were read" in err
+    assert not artifacts(folder, "corpus")
+    aside.rename(last)
+    must(folder, *WORDS)
+    (corpus,) = artifacts(folder, "corpus")
+    assert sum(" of b" in record["text"] for record in read_records(corpus, "train")) > 180_000

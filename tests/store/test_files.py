@@ -1,0 +1,54 @@
+"""Which files a path, a folder or a glob means."""
+
+from __future__ import annotations
+
+import glob
+import os
+from pathlib import Path
+
+import pytest
+
+from llmexp.store.files import files_of, walk
+
+NAMES = ("a.txt", "b.md", "sub/c.txt", "sub/deep/d.txt", ".hidden/e.txt", "sub/.f.txt", "od[d]/g.txt")
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    for name in NAMES:
+        file = tmp_path / "tree" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(name)
+    return tmp_path / "tree"
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["*.txt", "**/*.txt", "**", "sub/**/*", "s*/*", "**/deep/*", "?.md", "od[[]d]/*", "no/*", "**/x"],
+)
+def test_a_glob_means_what_it_means_to_python(tree: Path, pattern: str):
+    given = os.path.join(glob.escape(str(tree)), pattern)
+    base, names = files_of(given)
+    wanted = {found for found in glob.glob(given, recursive=True) if os.path.isfile(found)}
+    assert {os.path.join(base, name) for name in names} == wanted
+    assert names == sorted(names)
+
+
+def test_a_folder_means_all_its_files(tree: Path):
+    assert files_of(str(tree)) == (tree, sorted(NAMES))
+
+
+@pytest.mark.parametrize("links", [1, 3])
+def test_links_that_lead_in_a_circle_are_entered_once(tree: Path, links: int):
+    for number in range(links):
+        (tree / "sub" / f"link{number}").symlink_to(tree)
+    (tree / "outside").symlink_to(tree / "sub")
+    found = set(walk(str(tree)))
+    assert {"a.txt", "sub/c.txt", "outside/c.txt"} <= found
+    assert not any(name.startswith("sub/link") for name in found)
+    assert files_of(f"{tree}/**/*.md")[1] == ["b.md"]
+
+
+def test_a_link_to_nothing_is_no_file(tree: Path):
+    (tree / "gone.txt").symlink_to(tree / "nothing")
+    assert "gone.txt" not in files_of(str(tree))[1]
