@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 from llmexp.cli.places import places_of, the_run, verb_parser
+from llmexp.cli.subject import linked
 from llmexp.cli.terminal import print_json
+from llmexp.stage.runs import PAGE, PipelineRecord
 
 EXAMPLES = """  llmexp report
   llmexp report last --open
@@ -31,7 +34,11 @@ def main(args: list[str]) -> int:
     run_dir = the_run(given.run, places)
     from llmexp.stage.reporting import report_data, write
 
-    path = write(run_dir, report_data(run_dir, places.runs))[0]
+    path, gone = run_dir / PAGE, _gone(run_dir)
+    if gone and path.is_file():
+        sys.stderr.write(f"left as it is: no artifact of {', '.join(gone)} is in the store any more\n")
+    else:
+        path = write(run_dir, report_data(run_dir, places.runs))[0]
     if given.json:
         print_json({"run": str(run_dir), "report": str(path)})
     else:
@@ -41,6 +48,12 @@ def main(args: list[str]) -> int:
             "no browser can be opened here: copy the file, one self-contained page, to where one is\n"
         )
     return 0
+
+
+def _gone(run_dir: Path) -> list[str]:
+    """The stages that were done and whose artifacts are not there now."""
+    stages = PipelineRecord.read(run_dir).stages
+    return [name for name, link in stages.items() if link.status == "done" and linked(link) is None]
 
 
 def _opened(address: str) -> bool:

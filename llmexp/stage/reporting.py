@@ -12,7 +12,7 @@ from llmexp.report.collect import StageLink, collect
 from llmexp.report.data import ReportData
 from llmexp.report.page import write_figures, write_report
 from llmexp.report.summary import NextCommand
-from llmexp.stage.runs import PipelineRecord
+from llmexp.stage.runs import PAGE, PipelineRecord
 from llmexp.stage.runs import StageLink as StageRecord
 from llmexp.store.artifact import Artifact
 from llmexp.track.masking import mask_of, without_credentials
@@ -56,7 +56,7 @@ def _link(name: str, link: StageRecord, runs: Path) -> StageLink:
 
 def write(run_dir: Path, data: ReportData) -> list[Path]:
     """Write ``report.html`` and its figures into the run folder; the page comes first."""
-    return [write_report(data, run_dir / "report.html"), *write_figures(data, run_dir / "figures")]
+    return [write_report(data, run_dir / PAGE), *write_figures(data, run_dir / "figures")]
 
 
 def next_commands(run_dir: Path, outputs: Path, tracking_uri: str | None) -> list[NextCommand]:

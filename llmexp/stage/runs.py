@@ -20,6 +20,7 @@ from llmexp.store.store import Store
 from llmexp.track.runs import read_run, write_json
 
 PIPELINE = "pipeline.json"
+PAGE = "report.html"
 SWEEPS = "sweeps"
 """Folder of the sweeps' jobs, beside that of the runs."""
 
@@ -57,14 +58,27 @@ class PipelineRecord:
 
     def write(self, run_dir: Path) -> None:
         """Write whole or not at all."""
-        write_json(run_dir / PIPELINE, asdict(self))
+        data = asdict(self) | {"place": os.path.abspath(run_dir)}
+        for link in data["stages"].values():
+            link["run_dir"] = link["run_dir"] and os.path.abspath(link["run_dir"])
+        write_json(run_dir / PIPELINE, data)
 
     @classmethod
     def read(cls, run_dir: Path) -> PipelineRecord:
-        """The record of a pipeline's run folder."""
+        """The record of a pipeline's run folder, which may have moved with what lies beside it."""
         data = json.loads((run_dir / PIPELINE).read_text())
+        place, here = data.pop("place", None), os.path.abspath(run_dir)
         stages = {name: StageLink(**link) for name, link in data.pop("stages").items()}
+        if place not in (None, here):
+            for link in stages.values():
+                link.path, link.run_dir = (_moved(path, place, here) for path in (link.path, link.run_dir))
         return cls(stages=stages, **data)
+
+
+def _moved(path: str, place: str, here: str) -> str:
+    """Where a path lies now, if it lies as it did to the folder that was at ``place`` and is ``here``."""
+    beside = path and os.path.normpath(os.path.join(here, os.path.relpath(path, place)))
+    return beside if os.path.exists(beside) else path
 
 
 def new_folder(runs: Path, title: str) -> Path:
