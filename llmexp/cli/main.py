@@ -51,6 +51,9 @@ verbs:
 
 def main(argv: list[str] | None = None) -> int:
     """Run a verb. Exit codes: 0 done, 1 failed while running, 2 a person's mistake, 130 interrupted."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # closed by who called: nothing to read, and nobody reads
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115
     args = list(sys.argv[1:] if argv is None else argv) or ["--help"]  # a bare word starts no training
     whole_trace = "--traceback" in args
     args = [arg for arg in args if arg != "--traceback"]

@@ -137,6 +137,9 @@ def run_pipeline(composition: Composition, store: Store, run_dir: Path, *, comma
         page, *figures = reporting.write(run_dir, data)
         for path in (page, *figures):
             tracker.file(path, path.name)
+        undelivered = tracker.close()
+    if undelivered:
+        data.notes.append(undelivered)
     marks.done(identity)  # after all else: a command killed while it reports goes on in this folder
     _say(composition, run_dir, data, page)
     return 0

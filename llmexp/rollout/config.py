@@ -100,7 +100,9 @@ class RolloutSpec(Spec):
     builds: ClassVar[str] = "llmexp.rollout.source:RolloutSource"
 
     group_size: int = setting("Completions of one prompt, compared with each other.", default=8, ge=2)
-    temperature: float = setting("Divides the logits, in sampling and in learning alike.", default=1.0, gt=0)
+    temperature: float = setting(
+        "Divides the logits, in sampling and in learning alike.", default=1.0, ge=0.01
+    )
     max_new_tokens: int = setting("Longest completion.", default=64, gt=0, unit="tokens")
     generate_batch: int = setting(
         "Completions generated at a time on one rank.", default=512, ge=1, unit="completions", result=False

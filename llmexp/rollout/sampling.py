@@ -18,12 +18,16 @@ _MIX_1 = -4658895280553007687  # 0xBF58476D1CE4E5B9
 _MIX_2 = -7723592293110705685  # 0x94D049BB133111EB
 
 
+COLDEST = 1e-4
+"""Below it no token but the likeliest has a probability, and logits divided by it may overflow."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Sampling:
     """How a completion is drawn. The order is: temperature, top-k, top-p, min-p, draw."""
 
     temperature: float = 1.0
-    """Divides the logits; 0 takes the likeliest token, whatever the key."""
+    """Divides the logits; 0, or less than ``COLDEST``, takes the likeliest token, whatever the key."""
     top_k: int = 0
     """Keep the k likeliest tokens; 0, or k at or above the vocabulary's size, keeps all."""
     top_p: float = 1.0
@@ -117,13 +121,14 @@ def draw(
         FloatingPointError: a row's logits hold NaN or +inf.
     """
     logits = logits.float()
-    if sampling.temperature > 0 and sampling.temperature != 1:
+    greedy = sampling.temperature < COLDEST
+    if not greedy and sampling.temperature != 1:
         logits = logits / sampling.temperature
     log_z = logits.logsumexp(-1)
     if not bool(torch.isfinite(log_z).all()):
         rows = (~torch.isfinite(log_z)).nonzero()[:, 0].tolist()
         raise FloatingPointError(f"logits of rows {rows[:8]} are not finite at completion token {position}")
-    if sampling.temperature == 0:
+    if greedy:
         ids = logits[:, :vocab_size].argmax(-1)
     else:
         probabilities = (logits - log_z[:, None]).exp()[:, :vocab_size]

@@ -92,6 +92,7 @@ class Runner:
         if found is None:
             found = self._build(node, artifacts, link)
         else:
+            found.check_sizes()  # a run that is all found would else call a model ready that is cut short
             own = self.run_dir / node.name
             link.cached = found.manifest.run_id != run_name(own, self.composition.root.paths.runs)
             if not link.cached:

@@ -153,6 +153,15 @@ class Artifact:
             raise damage
         return self.path / prefix
 
+    def check_sizes(self) -> None:
+        """Look whether every file is there in its length; nothing is read.
+
+        Raises:
+            Damaged: one is not.
+        """
+        for name in self.manifest.files:
+            self._status(name)
+
     def damages(self) -> list[Damaged]:
         """All that is wrong, every file read anew; files that the manifest does not know count too."""
         found = list(self._damages(self.names(), trust_memory=False))
@@ -171,17 +180,21 @@ class Artifact:
         with ThreadPoolExecutor() as pool:
             yield from (damage for damage in pool.map(look, names) if damage is not None)
 
-    def _verify(self, name: str, *, trust_memory: bool) -> None:
-        path, entry = self.path / name, self.manifest.files[name]
+    def _status(self, name: str) -> os.stat_result:
+        expected = self.manifest.files[name]["bytes"]
         try:
-            status = path.stat()
+            status = (self.path / name).stat()
         except FileNotFoundError:
             raise self._damage(name, "is missing") from None
+        if status.st_size != expected:
+            raise self._damage(name, f"has {status.st_size:,} bytes instead of {expected:,}")
+        return status
+
+    def _verify(self, name: str, *, trust_memory: bool) -> None:
+        path, entry, status = self.path / name, self.manifest.files[name], self._status(name)
         key = (str(path), status.st_size, status.st_mtime_ns, entry["sha256"])
         if trust_memory and key in _verified:
             return
-        if status.st_size != entry["bytes"]:
-            raise self._damage(name, f"has {status.st_size:,} bytes instead of {entry['bytes']:,}")
         try:
             found = file_sha256(path)
         except OSError as error:

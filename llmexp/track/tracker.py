@@ -233,7 +233,8 @@ class RunTracker(Tracker):
                 f"{self.run_dir} until `llmexp sync {self.run_dir}`"
             )
         if code:
-            return f"{self.run.name} was not delivered: {_last_line(self.run_dir / 'delivery' / 'log.txt')}"
+            why = _last_line(self.run_dir / "delivery" / "log.txt")
+            return f"{self.run.name} was not delivered: {why}; deliver it with `llmexp sync {self.run_dir}`"
         return ""
 
     def _config(self, nested: Any, name: str) -> None:

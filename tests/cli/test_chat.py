@@ -178,3 +178,15 @@ def test_ctrl_c_stops_a_reply_and_the_conversation_goes_on(trained, tmp_path):
         chat.kill()
         chat.stdout.close()
         chat.wait()
+
+
+def test_a_closed_standard_input_has_nothing_to_say(trained):
+    done = subprocess.run(
+        [sys.executable, "-m", "llmexp", "chat", "last"],
+        cwd=trained,
+        preexec_fn=lambda: os.close(0),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr

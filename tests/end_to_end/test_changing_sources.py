@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from commands import artifacts, must, running, wait_until
+from commands import artifacts, must, run, running, wait_until
 
 from llmexp.corpus.records import read_records
 
@@ -37,3 +37,15 @@ def test_a_change_while_it_is_read_ends_the_stage_and_the_next_run_has_it(folder
     must(folder, *WORDS)
     (corpus,) = artifacts(folder, "corpus")
     assert sum(" of b" in record["text"] for record in read_records(corpus, "train")) > 180_000
+
+
+def test_a_run_that_is_all_found_does_not_call_a_shortened_artifact_ready(folder):
+    must(folder, *WORDS)
+    (corpus,) = artifacts(folder, "corpus")
+    shard = next(path for path in corpus.rglob("train/*") if path.stat().st_size > 100)
+    with open(shard, "r+b") as file:
+        file.truncate(100)
+    done = run(folder, *WORDS)
+    assert done.returncode == 1
+    assert "has 100 bytes instead of" in done.stderr
+    assert "llmexp store" in done.stderr

@@ -32,6 +32,7 @@ def test_no_password_of_a_dead_tracking_server_is_printed_or_written(here, monke
     done = run(here, *COLLECT, f"tracking.uri={uri}")
     assert done.returncode == 0, done.stderr
     assert "***@127.0.0.1:9" in done.stdout
+    assert "llmexp sync outputs/runs/" in " ".join(done.stdout.split())
     password = DEAD[kind].partition("@")[0].rpartition(":")[2]
     assert leaks(here, password, done.stdout + done.stderr) == []
 

@@ -47,6 +47,12 @@ def test_values_out_of_range_are_refused(fields: dict) -> None:
         Sampling(**fields)
 
 
+def test_a_temperature_at_which_logits_overflow_takes_the_likeliest_token() -> None:
+    logits = torch.tensor([[1.0, 30.0, -2.0]])
+    ids, _ = draw(logits, torch.tensor([7]), 0, Sampling(temperature=1e-320))
+    assert ids.tolist() == [1]
+
+
 def test_logits_that_are_not_finite_are_refused_with_the_row() -> None:
     logits = torch.zeros(3, 4)
     logits[1, 2] = float("nan")
