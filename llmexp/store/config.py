@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +39,9 @@ class PathsSpec(Spec):
         """A folder to write into, and at least one store, none named twice."""
         if not self.outputs:  # as an unset variable of the shell gives it: the stores would lie in /
             yield Mistake("outputs", "is empty", "name a folder, such as outputs")
+        for key, folder in (("outputs", self.outputs), *(("store", root) for root in self.store)):
+            if folder and os.path.exists(folder) and not os.path.isdir(folder):
+                yield Mistake(key, f"{folder} is no folder", "name a folder, which is made if need be")
         if not self.store:
             yield Mistake("store", "is empty: there is nowhere to write", "name at least one folder")
         twice = sorted({root for root in self.store if self.store.count(root) > 1})

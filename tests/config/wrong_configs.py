@@ -96,6 +96,9 @@ WRONG = [
         "Did you mean 'tracking.uri'?",
     ),
     line("unknown key", "paths", "paths.out=x", "paths.out", "there is no", "'paths.outputs'"),
+    line(
+        "missing file", "paths", "paths.outputs=/dev/null", "paths.outputs", "is no folder", "name a folder"
+    ),
     line("out of range", "paths", "paths.outputs=", "paths.outputs", "is empty", "name a folder"),
     line("unknown key", "root", "sede=1", "sede", "no stage here", "Did you mean 'seed'?"),
     line(
