@@ -16,7 +16,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch.nn import functional as F
@@ -90,6 +90,8 @@ class Batches:
         """See ``llmexp.train.run.Source``."""
         self._before(step)
         return [random_batch(self._asked.batch, self._asked.seq_len, step)]
+
+    figures: ClassVar[dict[str, float]] = {}
 
     def state_dict(self) -> dict[str, Any]:
         """Nothing."""

@@ -54,7 +54,9 @@ def main(args: list[str]) -> int:
 
 
 def _print(states: list[RunState], earlier: int) -> None:
-    made = table("run / stage", "state", "step>", "loss>", "tokens/s>", "time>", "left>", "")
+    made = table(
+        "run / stage", "state", "step>", "loss>", "tokens/s>", "time>", "left>", "begun, or what of it"
+    )
     for state in states:
         made.add_section()
         row(

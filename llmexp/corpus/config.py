@@ -156,7 +156,11 @@ class CsvSpec(EncodedDataSpec):
 
     builds: ClassVar[str] = "llmexp.corpus.tables:CsvTable"
     text_field: str = setting("Name of the column that holds the text.", default="text")
-    delimiter: str = setting('The character between two columns; a tab is "\\t" in YAML.', default=",")
+    delimiter: str = setting(r"The character between two columns; \t is a tab.", default=",")
+
+    def __post_init__(self) -> None:
+        if self.delimiter == r"\t":  # a shell and an override have no escape for it
+            self.delimiter = "\t"
 
     def check(self) -> Iterator[Mistake]:
         """The delimiter is one character."""

@@ -155,6 +155,11 @@ class CorpusSource:
             names += [f"{dataset.shards.path}: {dataset.shards.name(p.doc)}" for p in dataset.packing[row]]
         return list(dict.fromkeys(names))
 
+    @property
+    def figures(self) -> dict[str, float]:
+        """None: shards say no more than their batches."""
+        return {}
+
     def state_dict(self) -> dict[str, Any]:
         """Where the sequence stands, as JSON data: the next step, and the samples before it."""
         step, sample = self._origin

@@ -40,10 +40,6 @@ def _alone(values: list[float]) -> list[float]:
     return values
 
 
-def _not_reported(_figures: dict[str, float], _step: int) -> None:
-    """For sources whose figures nobody wants."""
-
-
 class RolloutSource:
     """Asked for step after step by the training loop; answers with completions of the current policy."""
 
@@ -68,7 +64,6 @@ class RolloutSource:
         context_length: int | None = None,
         rank: int = 0,
         world: int = 1,
-        report: Callable[[dict[str, float], int], None] = _not_reported,
     ) -> None:
         """The first five are :class:`llmexp.rollout.config.RolloutSpec`'s; at run time are given:
 
@@ -85,8 +80,6 @@ class RolloutSource:
             reference: the frozen model that the objective keeps near to.
             context_length: positions that the model covers.
             rank, world: this data-parallel rank and how many there are.
-            report: called on every rank, each step, with the figures of all ranks (see
-                :func:`rollout_metrics`) and the number of steps taken once it is done.
 
         Raises:
             ValueError: the batch is not whole groups on every rank, a reference is missing, there are
@@ -106,7 +99,7 @@ class RolloutSource:
         self.drop_equal_groups = drop_equal_groups
         self.prompts_per_step, self.rank, self.world = global_batch // group_size, rank, world
         self.micro_batch = micro_batch or global_batch // world
-        self.report, self.total = report, total
+        self.total = total
         longest = None if context_length is None else context_length - 1
         self._prompts = [prompt_ids(tokenizer, record, longest=longest) for record in records]
         self._order = PromptOrder(len(records), seed)
@@ -114,6 +107,8 @@ class RolloutSource:
         """Tokens of the longest row there can be."""
         self.samples: list[Sample] = []
         """The last step's completions on this rank."""
+        self.figures: dict[str, float] = {}
+        """Of the last step's completions on all ranks."""
 
     def step(self, step: int) -> list[Batch]:
         """This rank's micro-batches of optimizer step ``step`` (from 0), sampled now from the model.
@@ -133,7 +128,7 @@ class RolloutSource:
         rewards = self._score(chosen, completions)
         groups = rewards.view(local, self.group_size)
         advantages = self.objective.advantages(groups).flatten()
-        self.report(rollout_metrics(completions, groups, self.total), step + 1)
+        self.figures = rollout_metrics(completions, groups, self.total)
         prompts = [self._prompts[i] for i in chosen]
         batches = self._batches(prompts, completions, advantages, self._learned_from(groups))
         for batch in batches:

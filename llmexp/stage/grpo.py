@@ -40,7 +40,6 @@ def run(spec: Grpo, context: Context) -> dict[str, Any]:
         context_length=model_spec.max_seq_len,
         rank=context.rank,
         world=context.world,
-        report=context.tracker.metrics,
     )
     source.micro_batch = micro_batch(spec, context, model_spec, LoaderSpec(seq_len=source.longest))
     return train(

@@ -287,7 +287,7 @@ def short(number: float) -> str:
     for size, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e4, "k")):
         if abs(number) >= size:
             return f"{number / (1e3 if letter == 'k' else size):.1f}{letter}"
-    return f"{number:.0f}" if float(number).is_integer() else f"{number:.2f}"
+    return f"{number:.0f}" if float(number).is_integer() or abs(number) >= 100 else f"{number:.2f}"
 
 
 def clock(seconds: float) -> str:

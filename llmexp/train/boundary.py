@@ -77,14 +77,14 @@ class Boundary:
         run, step = self._run, self._run.position.step
         values = {"train/loss": outcome.loss, "train/grad_norm": outcome.grad_norm, **outcome.metrics}
         values = {name if "/" in name else f"train/{name}": value for name, value in values.items()}
+        values |= run.source.figures
         if rate is not None:
             values["train/lr"] = run.optimizer.param_groups[0]["lr"]
         else:
             values["train/skipped_steps"] = float(len(run.position.skipped))
         self._window_tokens += outcome.tokens
-        shown = {"loss": outcome.loss}
-        if "rl/reward" in values:
-            shown = {"reward": values["rl/reward"]} | shown
+        # A policy's loss is near zero whatever it has learned: its reward says how far it is.
+        shown = {"reward": values["rl/reward"]} if "rl/reward" in values else {"loss": outcome.loss}
         if step % run.trainer.log_every == 0 or run.done:
             speed = self._speed()
             values |= {f"perf/{name}": value for name, value in speed.items()}

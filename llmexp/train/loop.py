@@ -129,7 +129,7 @@ class TrainingLoop(pl.LightningModule):
         )
         run.bad_steps.add(bad, write=run.mesh.is_first)
         run.tracker.event("bad_loss", step=step, reason=reason, action=action, documents=documents)
-        figures = {"train/loss": outcome.loss, "train/grad_norm": outcome.grad_norm}
+        figures = {"train/loss": outcome.loss, "train/grad_norm": outcome.grad_norm, **run.source.figures}
         if ends:
             run.tracker.metrics(figures, step)
             raise BadLoss(reason, step=step, documents=documents, checkpoint=target, repeated=repeated)

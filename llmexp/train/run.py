@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -38,6 +38,10 @@ lowest loss or the highest reward.
 
 class Source(Protocol):
     """Where batches come from."""
+
+    @property
+    def figures(self) -> Mapping[str, float]:
+        """What the source says of the step that it gave last, over all ranks, by metric; may be empty."""
 
     def step(self, step: int) -> Sequence[Batch]:
         """This rank's micro-batches of optimizer step ``step``, counted from 0."""

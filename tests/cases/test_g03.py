@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -46,6 +46,8 @@ class _Rows:
                 sample_ids=[4 * step + i for i in range(4)],
             )
         ]
+
+    figures: ClassVar[dict[str, float]] = {}
 
     def state_dict(self) -> dict[str, Any]:
         return {}

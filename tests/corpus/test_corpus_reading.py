@@ -345,3 +345,9 @@ def test_the_ending_of_a_compression_may_be_in_capitals(tmp_path: Path) -> None:
     for path in (tmp_path / "notes", tmp_path / "notes" / "A.TXT.GZ"):
         records, _ = read(TextFilesSpec(path=str(path), **WHOLE), tmp_path / str(path.is_dir()))
         assert [record["text"] for record in records] == ["packed"]
+
+
+@pytest.mark.parametrize("delimiter", ["\t", r"\t"])
+def test_a_tab_between_columns_can_be_typed(tmp_path: Path, delimiter: str) -> None:
+    (tmp_path / "a.csv").write_text("id\ttext\n1\tone\n")
+    assert texts(CsvSpec(path=f"{tmp_path}/a.csv", delimiter=delimiter, **WHOLE), tmp_path) == ["one"]

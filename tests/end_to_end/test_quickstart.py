@@ -31,7 +31,9 @@ def mlflow_runs(folder: Path) -> list[tuple[str, str]]:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder in which the quickstart ran twice."""
     folder = tmp_path_factory.mktemp("quickstart")
-    (folder / "first.txt").write_text(must(folder, *QUICKSTART).stdout)
+    first = must(folder, *QUICKSTART)
+    (folder / "first.txt").write_text(first.stdout)
+    (folder / "progress.txt").write_text(first.stderr)
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     (folder / "second.txt").write_text(must(folder, *QUICKSTART).stdout)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -43,6 +45,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_stage_runs_once(folder):
     first, _second = runs(folder)
     assert built(first) == ALL
+
+
+def test_progress_tells_a_policys_reward_and_a_models_loss(folder):
+    lines = (folder / "progress.txt").read_text().splitlines()
+    (grpo,) = (line for line in lines if line.startswith("grpo: 4/4 steps"))
+    (sft,) = (line for line in lines if line.startswith("sft: 8/8 steps"))
+    assert " · reward " in grpo
+    assert " loss " not in grpo
+    assert " · loss " in sft
 
 
 def test_the_second_time_every_stage_is_found_in_the_store(folder):

@@ -116,5 +116,6 @@ def test_importing_progress_does_not_import_rich():
 
 
 def test_numbers_and_durations_are_short():
-    assert [short(n) for n in (7, 950.0, 12_345, 4.1e6, 2.5)] == ["7", "950", "12.3k", "4.1M", "2.50"]
+    told = [short(n) for n in (7, 950.0, 9908.15, 12_345, 4.1e6, 2.5)]
+    assert told == ["7", "950", "9908", "12.3k", "4.1M", "2.50"]
     assert [clock(s) for s in (9, 185, 7385)] == ["9 s", "3:05", "2:03:05"]

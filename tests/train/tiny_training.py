@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -72,6 +72,8 @@ class Sequences:
         """See ``llmexp.train.run.Source``."""
         self.asked.append(step)
         return cut(cut(self.batch(step), self.ranks)[self.rank], self.cuts)
+
+    figures: ClassVar[dict[str, float]] = {}
 
     def state_dict(self) -> dict[str, Any]:
         """A corpus has none."""
