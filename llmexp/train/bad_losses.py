@@ -82,3 +82,8 @@ class BadSteps:
         if not write:
             return
         write_json(self._path, [asdict(entry) for entry in self._steps.values()])
+
+    def forget(self) -> None:
+        """Begin anew: no step is known to be bad, and the file is of an earlier attempt."""
+        self._steps.clear()
+        self._path.unlink(missing_ok=True)

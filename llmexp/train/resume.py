@@ -37,6 +37,8 @@ def begin(run: Run, resume: str) -> None:
         chosen = str(found.path) if found else None
     chosen = run.mesh.from_first(chosen)
     if chosen is None:
+        if resume == "never":
+            run.bad_steps.forget()
         if run.mesh.is_first:
             run.checkpoints.go_back(0)
         log.info("no checkpoint, starting at step 0")

@@ -135,6 +135,13 @@ def test_a_skipping_run_that_is_resumed_equals_the_uninterrupted_one(tmp_path):
     assert tiny.train(tmp_path / "b", **arguments).weights_hash == expected.weights_hash
 
 
+def test_never_resuming_forgets_which_steps_were_bad(tmp_path):
+    tiny.train(tmp_path, objective=Poisoned({5}), trainer=policy("skip"))
+    again = tiny.train(tmp_path, trainer=policy("skip", resume="never"))
+    assert again.skipped == 0
+    assert again.weights_hash == tiny.train(tmp_path / "whole").weights_hash
+
+
 def test_a_loss_far_above_the_running_median_is_bad(tmp_path):
     with pytest.raises(BadLoss, match="more than 5 times the running median"):
         tiny.train(tmp_path, objective=Poisoned({20}, factor=50.0), trainer=tiny.trainer(max_steps=24))
