@@ -26,6 +26,26 @@ def detected(hardware: HardwareSpec) -> HardwareSpec:
     return dataclasses.replace(found, **given)
 
 
+def of_one_rank(hardware: HardwareSpec, ranks: int, *, on_cpu: bool) -> HardwareSpec:
+    """What one of ``ranks`` computes on, found as :func:`detected` finds it.
+
+    On a CPU that is an equal part, since every launcher starts the ranks on one host. ``on_cpu``:
+    the run is told to stay on the CPU, whatever GPU ``hardware=auto`` would find.
+    """
+    if on_cpu and hardware.kind is DeviceKind.auto:
+        hardware = dataclasses.replace(hardware, kind=DeviceKind.cpu)
+    found = detected(hardware)
+    if found.kind is not DeviceKind.cpu:
+        return found
+    return dataclasses.replace(
+        found,
+        peak_flops_fp32=found.peak_flops_fp32 and found.peak_flops_fp32 / ranks,
+        peak_flops_bf16=found.peak_flops_bf16 and found.peak_flops_bf16 / ranks,
+        memory_bytes=found.memory_bytes and found.memory_bytes // ranks,
+        memory_bandwidth=found.memory_bandwidth and found.memory_bandwidth / ranks,
+    )
+
+
 @functools.cache
 def known_devices() -> dict[str, HardwareSpec]:
     """The hardware options that ship with llmexp, by name."""

@@ -10,7 +10,7 @@ from llmexp.data.config import LoaderSpec
 from llmexp.model.config import ModelSpec, flops_per_token, n_active_params, n_params
 from llmexp.parallel.config import ParallelSpec
 from llmexp.plan.config import DeviceKind, HardwareSpec
-from llmexp.plan.detect import detected, multiplies_bf16
+from llmexp.plan.detect import multiplies_bf16, of_one_rank
 from llmexp.plan.memory import (
     COMPUTE,
     MASTER,
@@ -19,7 +19,7 @@ from llmexp.plan.memory import (
     memory_parts,
     muon_bytes,
 )
-from llmexp.train.config import AdamWSpec, MuonSpec, OptimizerSpec, Recompute, TrainerSpec
+from llmexp.train.config import AdamWSpec, Device, MuonSpec, OptimizerSpec, Recompute, TrainerSpec
 
 USABLE = 0.9
 """Share of a device's memory that a plan gives out; the rest is for the runtime and fragmentation."""
@@ -75,12 +75,10 @@ def plan(
     """
     if tokenizer_vocab_size is not None:
         model = model.with_vocabulary(tokenizer_vocab_size)
-    hardware = detected(hardware)
     devices = parallel.size(world_size)
+    hardware = of_one_rank(hardware, devices, on_cpu=trainer.device is Device.cpu)
     local = math.ceil(trainer.global_batch / devices)
-    limit = (
-        int(USABLE * hardware.memory_bytes / _sharing(hardware, devices)) if hardware.memory_bytes else None
-    )
+    limit = int(USABLE * hardware.memory_bytes) if hardware.memory_bytes else None
     micro = trainer.micro_batch or _largest(model, loader, trainer, optimizer, local, limit)
     parts = _parts(model, loader, trainer, optimizer, micro)
     peak = sum(parts.values())
@@ -115,11 +113,6 @@ def plan(
         },
         notes=notes,
     )
-
-
-def _sharing(hardware: HardwareSpec, devices: int) -> int:
-    """Ranks that share one device's memory: on a CPU all, for every launcher starts them on one host."""
-    return devices if hardware.kind is DeviceKind.cpu else 1
 
 
 def _parts(
@@ -211,8 +204,8 @@ def _notes(trainer: TrainerSpec, optimizer: OptimizerSpec, hardware: HardwareSpe
         notes.append(f"memory: {precision} is counted like bf16")
     if not isinstance(optimizer, (AdamWSpec, MuonSpec)):
         notes.append(f"memory: {type(optimizer).__name__} is counted like AdamW")
-    if _sharing(hardware, devices) > 1:
-        notes.append(f"memory: {devices} ranks share that of their host")
+    if hardware.kind is DeviceKind.cpu and devices > 1:
+        notes.append(f"memory and time: {devices} ranks share their host")
     if devices > 1:
         notes.append("time: communication between devices is left out")
     if hardware.price_per_device_hour is None:

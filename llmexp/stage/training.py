@@ -22,12 +22,12 @@ from llmexp.model.io import save
 from llmexp.objective.base import Objective
 from llmexp.objective.cross_entropy import CrossEntropy
 from llmexp.parallel.mesh import device_kind
-from llmexp.plan.detect import multiplies_bf16
+from llmexp.plan.detect import multiplies_bf16, of_one_rank
 from llmexp.stage.config import Pretrain, Sft, TrainingStage
 from llmexp.stage.context import Context
 from llmexp.tokenizer.folder import copy_tokenizer
 from llmexp.track.params import jsonable
-from llmexp.train.config import Precision
+from llmexp.train.config import Device, Precision
 from llmexp.train.fit import fit
 from llmexp.train.run import Compute, Source, Validate
 
@@ -106,7 +106,9 @@ def micro_batch(spec: TrainingStage, context: Context, model_spec: ModelSpec, lo
 
 def _compute(spec: TrainingStage, context: Context, model_spec: ModelSpec, seq_len: int) -> Compute | None:
     """What MFU is reckoned from; None where the device's peak is not known."""
-    peak = context.hardware.peak_flops(spec.trainer.precision.value)
+    trainer = spec.trainer
+    device = of_one_rank(context.hardware, context.world, on_cpu=trainer.device is Device.cpu)
+    peak = device.peak_flops(trainer.precision.value)
     if peak is None:
         return None
     return Compute(flops_per_token=flops_per_token(model_spec, seq_len), peak_flops=peak * context.world)

@@ -20,7 +20,7 @@ from llmexp.data.config import LoaderSpec
 from llmexp.model.config import ModelSpec, flops_per_token, n_params
 from llmexp.parallel.config import ParallelSpec
 from llmexp.plan.config import DeviceKind, HardwareSpec
-from llmexp.plan.detect import _cpu, detected, known_devices, multiplies_bf16
+from llmexp.plan.detect import _cpu, detected, known_devices, multiplies_bf16, of_one_rank
 from llmexp.plan.estimate import muon_flops, plan
 from llmexp.plan.memory import activation_bytes, adamw_bytes, memory_parts, muon_bytes
 from llmexp.store.machine import control_group_limits
@@ -209,6 +209,22 @@ def test_a_null_micro_batch_becomes_the_largest_that_fits():
     tight = make_plan(micro_batch=None, hardware=small)
     assert tight.micro_batch == 4
     assert tight.fits
+
+
+def test_ranks_on_a_cpu_share_its_peaks():
+    host = dataclasses.replace(DEVICE, kind=DeviceKind.cpu, memory_bandwidth=None)
+    alone = make_plan(hardware=host, global_batch=64, micro_batch=4)
+    four = make_plan(hardware=host, global_batch=64, micro_batch=4, parallel=ParallelSpec(dp_replicate=4))
+    assert four.step_seconds == pytest.approx(alone.step_seconds)
+    assert four.mfu == pytest.approx(alone.mfu)
+
+
+def test_a_run_that_stays_on_the_cpu_is_planned_for_it():
+    auto = known_devices()["auto"]
+    found = of_one_rank(auto, 1, on_cpu=True)
+    assert found == detected(dataclasses.replace(auto, kind=DeviceKind.cpu))
+    h100 = known_devices()["h100_sxm"]
+    assert of_one_rank(h100, 4, on_cpu=False) == h100
 
 
 def test_ranks_on_a_cpu_share_its_memory():
