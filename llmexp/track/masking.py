@@ -12,7 +12,12 @@ HIDDEN = "***"
 ADDRESS = re.compile(r"(\w+\\?://)([^/\s]+)@")
 """An address, with the user and password before the last @ of its host's part.
 
-Hydra writes a sweep's lines with a backslash before each colon."""
+Hydra writes a sweep's lines with a backslash before each colon, and before each equals sign."""
+
+QUERY = re.compile(
+    r"([?&][\w-]*(?:passw(?:or)?d|pwd|token|secret|api[_-]?key)\\?=)([^&#\s'\"\]}]+)", re.IGNORECASE
+)
+"""A password or key among the parameters of an address."""
 
 
 def mask_of(secrets: Iterable[str]) -> Mask:
@@ -50,5 +55,6 @@ def hidden(value: Any, paths: Collection[str], at: str = "") -> Any:
 
 
 def without_credentials(text: str) -> str:
-    """A text with the user and password of every URL in it replaced; an interpolation is no password."""
-    return ADDRESS.sub(lambda m: m[0] if "${" in m[2] else f"{m[1]}{HIDDEN}@", text)
+    """A text with the passwords and keys of every URL in it replaced; an interpolation is none."""
+    text = ADDRESS.sub(lambda m: m[0] if "${" in m[2] else f"{m[1]}{HIDDEN}@", text)
+    return QUERY.sub(lambda m: m[0] if "${" in m[2] else m[1] + HIDDEN, text)

@@ -157,14 +157,15 @@ def test_a_short_value_of_the_environment_is_tracked_nowhere_under_its_name(llme
     assert shown["heldout"] == "***"
 
 
-def test_no_password_of_an_address_is_written(llmexp, tmp_path, monkeypatch):
+@pytest.mark.parametrize("uri", ["http://me:hunter2@127.0.0.1:9", "http://127.0.0.1:9/?password=hunter2"])
+def test_no_password_of_an_address_is_written(llmexp, tmp_path, monkeypatch, uri):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("sys.argv", ["llmexp", "tracking.uri=http://me:hunter2@127.0.0.1:9"])
+    monkeypatch.setattr("sys.argv", ["llmexp", f"tracking.uri='{uri}'"])
     (tmp_path / "notes").mkdir()
     for number in range(9):
         (tmp_path / "notes" / f"{number}.txt").write_text(f"a note, number {number}")
     lines = ["stage=collect", "data=text_files", "data.path=notes", "data.heldout=0.3", "tracking=mlflow"]
-    lines += ["tracking.uri=http://me:hunter2@127.0.0.1:9", "tracking.close_wait=0", "tracking.linger=0"]
+    lines += [f"tracking.uri='{uri}'", "tracking.close_wait=0", "tracking.linger=0"]
     assert llmexp(*lines).code == 0
     files = [path for path in (tmp_path / "outputs").rglob("*") if path.is_file()]
     assert [path for path in files if b"hunter2" in path.read_bytes()] == []

@@ -197,6 +197,11 @@ def leveldb_records(data: bytes) -> Iterator[bytes]:
         ("postgresql://u:p@ss@host/db?x=1 and mail a@b.c", "postgresql://***@host/db?x=1 and mail a@b.c"),
         ("https://host/@name/post", "https://host/@name/post"),
         ("http://host/x", "http://host/x"),
+        ("postgresql://host/db?user=u&password=pa$s&x=1", "postgresql://host/db?user=u&password=***&x=1"),
+        (r"http\://host/x?api_key\=abc and more", r"http\://host/x?api_key\=*** and more"),
+        ("'https://host/?access_token=abc'", "'https://host/?access_token=***'"),
+        ("https://host/?token=${oc.env:T}", "https://host/?token=${oc.env:T}"),
+        ("https://host/?tokens=5&page=2", "https://host/?tokens=5&page=2"),
     ],
 )
 def test_addresses_are_shown_without_user_and_password(text, expected):
