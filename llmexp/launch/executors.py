@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -76,31 +77,33 @@ class Processes:
 
 @contextlib.contextmanager
 def started(job: StageJob, world: int, module: str, *words: str) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """The ranks of a job's stage, each ``python -m module JOB OWNER *words``; none outlives the context.
+    """The ranks of a job's stage, each ``python -m module OWNER *words``; none outlives the context.
 
-    OWNER is this process: a rank's parent may be gone before it looks. Rank 0 writes to standard
-    error, the others to files in ``ranks`` of the run's folder.
+    OWNER is this process: a rank's parent may be gone before it looks. A rank reads the job, which
+    holds resolved values, from standard input: a file without a name, so that no death of a process
+    leaves it behind. Rank 0 writes to standard error, the others to files in ``ranks`` of the run's
+    folder.
     """
     folder = job.run_dir / RANKS
     folder.mkdir(parents=True, exist_ok=True)
     (folder / SUMMARY).unlink(missing_ok=True)
-    write_job(job, folder / "job.json")
-    command = [sys.executable, "-m", module, str(folder / "job.json"), str(os.getpid()), *words]
-    port = _free_port()
+    command = [sys.executable, "-m", module, str(os.getpid()), *words]
+    text, port = job_text(job).encode(), _free_port()
     ranks: list[subprocess.Popen[bytes]] = []
     try:
         for rank in range(world):
-            ranks.append(_start(command, rank, world, port, folder))
+            ranks.append(_start(command, text, rank, world, port, folder))
         yield ranks
     finally:
         for process in ranks:
             if process.poll() is None:
                 process.kill()
             process.wait()
-        (folder / "job.json").unlink(missing_ok=True)
 
 
-def _start(command: list[str], rank: int, world: int, port: int, folder: Path) -> subprocess.Popen[bytes]:
+def _start(
+    command: list[str], job: bytes, rank: int, world: int, port: int, folder: Path
+) -> subprocess.Popen[bytes]:
     environment = os.environ | {
         "RANK": str(rank),
         "LOCAL_RANK": str(rank),
@@ -112,11 +115,16 @@ def _start(command: list[str], rank: int, world: int, port: int, folder: Path) -
     }
     if world > 1:  # one alone computes with as many threads as without a launcher
         environment.setdefault("OMP_NUM_THREADS", str(max(1, cores() // world)))
-    with open(folder / f"rank{rank}.log", "ab") if rank else contextlib.nullcontext() as log:
+    with (
+        open(folder / f"rank{rank}.log", "ab") if rank else contextlib.nullcontext() as log,
+        tempfile.TemporaryFile() as stdin,
+    ):
+        stdin.write(job)
+        stdin.seek(0)
         return subprocess.Popen(
             command,
             env=environment,
-            stdin=subprocess.DEVNULL,
+            stdin=stdin,
             stdout=log or 2,
             stderr=log,
             start_new_session=True,
@@ -127,6 +135,11 @@ def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def write_summary(job: StageJob, summary: dict[str, Any]) -> None:
+    """Say, as rank 0, what the stage came to."""
+    (job.run_dir / RANKS / SUMMARY).write_text(json.dumps(summary))
 
 
 def summary_of(job: StageJob) -> dict[str, Any]:
@@ -196,8 +209,8 @@ def _ending(code: int, rank: int, folder: Path) -> str:
     return f"ended with exit code {code}; see {told}"
 
 
-def write_job(job: StageJob, path: Path) -> None:
-    """A job as JSON that only this user reads: it holds resolved values."""
+def job_text(job: StageJob) -> str:
+    """A job as JSON; it holds resolved values, so it is not for others to read."""
     data = {
         "name": job.name,
         "kind": job.kind,
@@ -211,9 +224,7 @@ def write_job(job: StageJob, path: Path) -> None:
         "secrets": sorted(job.secrets),
         "secret_paths": sorted(job.secret_paths),
     }
-    path.touch(mode=0o600)
-    path.chmod(0o600)
-    path.write_text(json.dumps(data))
+    return json.dumps(data)
 
 
 def _written(value: Input | dict[str, Input]) -> Any:
@@ -222,11 +233,11 @@ def _written(value: Input | dict[str, Input]) -> Any:
     return {"kind": value.kind, "fingerprint": value.fingerprint, "path": str(value.path)}
 
 
-def read_job(path: Path) -> StageJob:
-    """The inverse of :func:`write_job`."""
+def job_of(text: str) -> StageJob:
+    """The inverse of :func:`job_text`."""
     from llmexp.config.typed import spec_from
 
-    data = json.loads(path.read_text())
+    data = json.loads(text)
     return StageJob(
         name=data["name"],
         kind=data["kind"],

@@ -1,23 +1,21 @@
-"""One rank of a training stage: ``python -m llmexp.launch.rank JOB OWNER``, started by a launcher."""
+"""One rank of a training stage: ``python -m llmexp.launch.rank OWNER < JOB``, started by a launcher."""
 
 from __future__ import annotations
 
-import json
 import os
 import sys
-from pathlib import Path
 
-from llmexp.launch.executors import SUMMARY, read_job
+from llmexp.launch.executors import job_of, write_summary
 from llmexp.launch.mistakes import is_mistake
 from llmexp.launch.signals import stop_on_signals
 from llmexp.stage.job import run_job
 from llmexp.track.progress import Interrupted, Progress
 
 
-def main(path: Path, owner: int) -> int:
+def main(owner: int) -> int:
     """Run the job's stage as this rank; rank 0 writes the summary. Exit codes: as the command's."""
     rank = int(os.environ["RANK"])
-    job = read_job(path)
+    job = job_of(sys.stdin.read())
 
     def guard() -> None:
         if os.getppid() != owner:
@@ -42,9 +40,9 @@ def main(path: Path, owner: int) -> int:
             sys.stderr.write(f"{error}\n")
             return 2
     if rank == 0:
-        (path.parent / SUMMARY).write_text(json.dumps(summary))
+        write_summary(job, summary)
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), int(sys.argv[2])))
+    sys.exit(main(int(sys.argv[1])))

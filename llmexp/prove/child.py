@@ -1,11 +1,10 @@
 """A training stage in processes of its own, which can be made to die in the middle of a step.
 
-``python -m llmexp.prove.child JOB OWNER QUIET KILL_AFTER`` is one rank; :func:`run` starts them all.
+``python -m llmexp.prove.child OWNER QUIET KILL_AFTER < JOB`` is one rank; :func:`run` starts them all.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import signal
@@ -15,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from llmexp.launch.executors import SUMMARY, RankFailed, read_job, started, summary_of
+from llmexp.launch.executors import RankFailed, job_of, started, summary_of, write_summary
 from llmexp.stage.job import StageJob, run_job
 from llmexp.track.progress import Interrupted, Progress
 
@@ -80,10 +79,10 @@ def _error(run_dir: Path) -> str:
     return file.read_text().strip().rpartition("\n")[2] if file.is_file() else f"see {run_dir}"
 
 
-def main(path: Path, owner: int, quiet: bool, kill_after: int) -> int:
+def main(owner: int, quiet: bool, kill_after: int) -> int:
     """Run the job as this rank; rank 0 writes the summary."""
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    job = read_job(path)
+    job = job_of(sys.stdin.read())
     killer = Killer(kill_after) if kill_after and rank == 0 else None
 
     def guard() -> None:
@@ -104,9 +103,9 @@ def main(path: Path, owner: int, quiet: bool, kill_after: int) -> int:
             world=world,
         )
     if rank == 0:
-        (path.parent / SUMMARY).write_text(json.dumps(summary))
+        write_summary(job, summary)
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3] == "1", int(sys.argv[4])))
+    sys.exit(main(int(sys.argv[1]), sys.argv[2] == "1", int(sys.argv[3])))

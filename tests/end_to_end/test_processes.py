@@ -209,13 +209,16 @@ def test_a_proof_trains_with_as_many_threads_as_the_launcher(again, monkeypatch)
     assert found["llmexp.prove.child"] == found["llmexp.launch.rank"] == {str(max(1, cores() // 2))}
 
 
-def test_a_rank_that_begins_after_the_command_was_killed_ends_too(again):
+def test_a_rank_that_begins_after_the_command_was_killed_ends_too_and_leaves_no_password(again):
     one = ["launcher=processes", "launcher.gpus_per_node=1", "trainer.max_steps=100000"]
-    with running(again, *SMALL, *one) as process:
+    tracked = ["tracking=mlflow", "tracking.uri=http://me:hunter2@127.0.0.1:9", "tracking.linger=0"]
+    with running(again, *SMALL, *one, *tracked) as process:
         wait_until(lambda: process.poll() is not None or ranks(again), "the rank", poll=0.001)
         os.kill(process.pid, signal.SIGKILL)
         nothing_is_left(again, seconds=60)
         process.communicate()
+    files = [path for path in (again / "outputs").rglob("*") if path.is_file()]
+    assert [path for path in files if b"hunter2" in path.read_bytes()] == []
 
 
 def test_a_mistake_that_a_rank_finds_ends_the_command_as_a_mistake(again):
