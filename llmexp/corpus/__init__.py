@@ -1,1 +1,1 @@
-"""Corpora: sources and readers, the split into train and held-out, curation, what was removed and why."""
+"""Corpora: sources and readers, the split into train and held-out, statistics; below, their curation."""

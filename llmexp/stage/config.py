@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from llmexp.config.spec import Mistake, Spec, setting
-from llmexp.corpus.config import CurationSpec, DataSpec
+from llmexp.corpus.config import DataSpec
+from llmexp.corpus.curation.config import CurationSpec
 from llmexp.data.config import LoaderSpec
 from llmexp.evaluate.config import EvaluationSpec
 from llmexp.export.config import ExportSpec

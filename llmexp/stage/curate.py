@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from llmexp.corpus.curate import curate
+from llmexp.corpus.curation.curate import curate
 from llmexp.stage.config import Curate
 from llmexp.stage.context import Context
 

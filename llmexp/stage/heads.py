@@ -58,12 +58,14 @@ def read_head(kind: str, folder: Path) -> Head:
             chat=header.get("chat"),
             held_out=None if held is None else held > 0,
         )
-    summary = _json(folder / MANIFEST).get("summary", {})
-    kinds, held = summary.get("kinds"), summary.get("documents", {}).get("heldout")
-    return Head(
-        chat=not set(kinds).isdisjoint(CHAT_KINDS) if kinds else None,
-        held_out=None if held is None else held > 0,
-    )
+    if kind == "corpus":
+        summary = _json(folder / MANIFEST).get("summary", {})
+        kinds, held = summary.get("kinds"), summary.get("documents", {}).get("heldout")
+        return Head(
+            chat=not set(kinds).isdisjoint(CHAT_KINDS) if kinds else None,
+            held_out=None if held is None else held > 0,
+        )
+    return Head()
 
 
 def _json(file: Path) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import pytest
 from test_spec_laws import SPECS
 
 from llmexp.cli.compose import conf_folder
-from llmexp.corpus.config import DatatroveFilterSpec
+from llmexp.corpus.curation.config import DatatroveFilterSpec
 
 
 def test_a_module_that_is_not_installed_is_told_with_the_command_that_installs_it(llmexp, monkeypatch):

@@ -24,9 +24,9 @@ from llmexp.config.spec import settings as fields_of
 from llmexp.config.typed import field_types, spec_from
 
 CONFIG_MODULES = sorted(
-    f"llmexp.{package.name}.config"
-    for package in pkgutil.iter_modules(llmexp.__path__)
-    if package.ispkg and package.name != "cli" and importlib.util.find_spec(f"llmexp.{package.name}.config")
+    module.name
+    for module in pkgutil.walk_packages(llmexp.__path__, "llmexp.")
+    if module.name.endswith(".config") and not module.ispkg and module.name != "llmexp.cli.config"
 )
 
 

@@ -9,7 +9,7 @@ import pytest
 from corpus_options import option
 
 from llmexp.corpus.collect import collect
-from llmexp.corpus.curate import curate
+from llmexp.corpus.curation.curate import curate
 
 
 @pytest.fixture(scope="session")

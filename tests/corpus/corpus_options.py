@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 from typing import Any
 
 import yaml
-
-import llmexp.corpus.config as config
 
 CONF = Path(__file__).parents[2] / "conf"
 
@@ -21,6 +20,7 @@ def option(group: str, name: str, **values: Any) -> Any:
         fields = {key: typed(value) for key, value in node.items() if key != "_target_"}
         if "_target_" not in node:
             return fields
-        return getattr(config, node["_target_"].rpartition(".")[2])(**fields)
+        module, _, name = node["_target_"].rpartition(".")
+        return getattr(importlib.import_module(module), name)(**fields)
 
     return typed({**yaml.safe_load((CONF / group / f"{name}.yaml").read_text()), **values})

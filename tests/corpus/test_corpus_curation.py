@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 
 from llmexp.config.spec import as_data
 from llmexp.corpus.collect import collect
-from llmexp.corpus.config import (
+from llmexp.corpus.config import JsonlSpec
+from llmexp.corpus.curation.config import (
     CodeQualitySpec,
     CurationSpec,
     DatatroveFilterSpec,
@@ -27,16 +28,15 @@ from llmexp.corpus.config import (
     EncodingSpec,
     ExactDuplicatesSpec,
     GopherQualitySpec,
-    JsonlSpec,
     PiiSpec,
     StepSpec,
     UnicodeSpec,
 )
-from llmexp.corpus.curate import curate
+from llmexp.corpus.curation.curate import curate
+from llmexp.corpus.curation.seen import HashSet
+from llmexp.corpus.curation.steps import Removed
 from llmexp.corpus.faults import BadData
 from llmexp.corpus.records import CorpusWriter, Record, normalized, read_records, text_of
-from llmexp.corpus.seen import HashSet
-from llmexp.corpus.steps import Removed
 from llmexp.track.progress import Interrupted
 
 CASES = Path(__file__).parents[1] / "cases" / "inputs"
@@ -334,8 +334,8 @@ def test_the_output_is_the_same_for_any_number_of_workers(
 KILLED = """
 import sys
 from pathlib import Path
-from llmexp.corpus.config import CurationSpec, UnicodeSpec
-from llmexp.corpus.curate import curate
+from llmexp.corpus.curation.config import CurationSpec, UnicodeSpec
+from llmexp.corpus.curation.curate import curate
 
 def report(*_):
     import multiprocessing

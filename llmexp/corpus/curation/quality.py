@@ -6,9 +6,9 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 
+from llmexp.corpus.curation.steps import Removed, Step
 from llmexp.corpus.records import Record, text_of
 from llmexp.corpus.stdlib import parse
-from llmexp.corpus.steps import Removed, Step
 
 _STOP_WORDS = frozenset(("the", "be", "to", "of", "and", "that", "have", "with"))
 _EDGES = ".,;:!?\"'`()[]{}<>“”‘’«»…*_"

@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from llmexp.corpus.curation.steps import Step
 from llmexp.corpus.records import Record, map_text
-from llmexp.corpus.steps import Step
 
 # Top-level domains are letters, or the encoded form of others; a name that ends like a file is one.
 _EMAIL = re.compile(

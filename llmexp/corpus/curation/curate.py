@@ -10,11 +10,11 @@ from typing import Any
 
 from llmexp.corpus.census import Census
 from llmexp.corpus.collect import never, stop_if
-from llmexp.corpus.config import CurationSpec, StepSpec
+from llmexp.corpus.curation.config import CurationSpec, StepSpec
+from llmexp.corpus.curation.seen import SeenTexts
+from llmexp.corpus.curation.steps import Removed, Step
 from llmexp.corpus.faults import BadData
 from llmexp.corpus.records import CorpusWriter, Record, read_records, read_statistics, text_of
-from llmexp.corpus.seen import SeenTexts
-from llmexp.corpus.steps import Removed, Step
 from llmexp.corpus.workers import Workers
 from llmexp.store.machine import cores
 from llmexp.track.progress import Progress

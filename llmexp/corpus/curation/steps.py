@@ -22,7 +22,7 @@ class Step(ABC):
     """A curation step; the seam for steps of one's own.
 
     A step sees one record and nothing else, so that records can be treated on all cores. Steps
-    that must compare records build a `llmexp.corpus.seen.SeenTexts`.
+    that must compare records build a `llmexp.corpus.curation.seen.SeenTexts`.
     """
 
     applies_to: list[str]

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from llmexp.config.spec import target
+from llmexp.corpus.curation.steps import Removed, Step
 from llmexp.corpus.records import Record, text_of
-from llmexp.corpus.steps import Removed, Step
 
 _FILTERS = "datatrove.pipeline.filters"
 _CLASSES = {
