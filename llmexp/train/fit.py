@@ -140,6 +140,11 @@ def _loop(run: Run, run_dir: Path, description: str) -> None:
             drive(make_trainer(run.mesh, run_dir), loop, loop.steps)
         finally:
             loop.close()
+    if passed := len(run.position.skipped):
+        run.progress.line(
+            f"  {description}: {passed} of {run.position.step} steps taught nothing and were passed over "
+            "(nothing in them counted, or their loss was bad)"
+        )
 
 
 def _result(run: Run) -> FitResult:

@@ -106,7 +106,7 @@ class TrainingLoop(pl.LightningModule):
                 f"{run.objective.nothing_counts}"
             )
         run.tracker.event("no_counted_tokens", step=step)
-        log.warning("step %d: none of its %d tokens counts; passed over", step, outcome.tokens)
+        log.debug("step %d: none of its %d tokens counts; passed over", step, outcome.tokens)
         self._boundary.after(outcome, None)
 
     def _handle_bad(self, reason: str, outcome: Outcome, micro_batches: Sequence[Batch]) -> None:

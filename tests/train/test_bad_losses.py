@@ -8,6 +8,7 @@ import tiny_training as tiny
 import torch
 
 from llmexp.objective.cross_entropy import CrossEntropy
+from llmexp.track.progress import Progress
 from llmexp.train.bad_losses import why_bad
 from llmexp.train.config import OnBadLoss, StopWhen
 from llmexp.train.errors import BadLoss, NoCountedTokens
@@ -190,11 +191,12 @@ def test_data_in_which_nothing_counts_ends_before_any_step_with_advice(tmp_path)
     assert weights_hash(model) == before
 
 
-def test_a_single_batch_in_which_nothing_counts_is_passed_over_and_logged_as_nan(tmp_path):
+def test_a_batch_in_which_nothing_counts_is_passed_over_told_at_the_end_and_logged_as_nan(tmp_path, capsys):
     source, tracker = tiny.Sequences(), tiny.Recorder()
     source.empty_steps = {3}
-    result = tiny.train(tmp_path, source=source, tracker=tracker)
+    result = tiny.train(tmp_path, source=source, tracker=tracker, progress=Progress())
     assert (result.steps, result.skipped) == (12, 1)
+    assert "1 of 12 steps taught nothing and were passed over" in capsys.readouterr().err
     assert math.isnan(tracker.values["train/loss"][4])
     assert "no_counted_tokens" in tracker.kinds()
 
