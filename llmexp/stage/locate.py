@@ -103,15 +103,25 @@ def check_unchanged(node: Node, store: Store) -> None:
 
 
 def _data_hashes(node: Node, store: Store) -> dict[str, str]:
-    """Hashes of the files that a stage reads from outside the store."""
-    found: dict[str, list[str]] = {}
-    if isinstance(node.spec, Collect):
-        from llmexp.corpus.collect import source_paths
+    """Hashes of the files that a stage reads from outside the store.
 
-        found["data"] = source_paths(node.spec.data)
-    if isinstance(node.spec, TrainTokenizer):
-        found["tokenizer"] = node.spec.tokenizer.source_paths()
-    return {what: store.hasher.content_hash(paths) for what, paths in found.items() if paths}
+    Raises:
+        UserError: one may not be read.
+    """
+    found: dict[str, list[str]] = {}
+    try:
+        if isinstance(node.spec, Collect):
+            from llmexp.corpus.collect import source_paths
+
+            found["data"] = source_paths(node.spec.data)
+        if isinstance(node.spec, TrainTokenizer):
+            found["tokenizer"] = node.spec.tokenizer.source_paths()
+        return {what: store.hasher.content_hash(paths) for what, paths in found.items() if paths}
+    except PermissionError as error:
+        raise UserError(
+            f"{node.name}: {error.filename} may not be read by this user: change its permissions, "
+            "or name paths without it"
+        ) from error
 
 
 def _sources(node: Node) -> dict[str, str]:

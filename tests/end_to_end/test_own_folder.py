@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from commands import artifacts, built, must, run, runs
+from commands import artifacts, built, environment, must, run, runs
 
 OWN = ["data=text_files", "data.path=mine", "model=debug", "trainer.max_steps=5", "tracking=jsonl"]
 QUICK = ["trainer.global_batch=2", "loader.seq_len=32"]
@@ -100,3 +103,17 @@ def test_the_right_encoding_reads_the_last_one_too(broken):
     must(broken, *COLLECT, "data.encoding=latin-1")
     (corpus,) = artifacts(broken, "corpus")
     assert json.loads((corpus / "stats.json").read_text())["n_bad_records"] == 0
+
+
+@pytest.mark.parametrize("closed", ["mine/note3.md", "mine/private"])
+def test_what_may_not_be_read_is_a_mistake_that_names_it(tmp_path, closed):
+    write(tmp_path, 6)
+    (tmp_path / "mine" / "private").mkdir()
+    (tmp_path / closed).chmod(0)
+    # Root reads everything, unless that right is taken from it.
+    rights = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
+    words = [*rights, sys.executable, "-m", "llmexp", *COLLECT]
+    done = subprocess.run(words, cwd=tmp_path, env=environment(tmp_path), capture_output=True, text=True)
+    assert done.returncode == 2, done.stderr
+    assert f"collect: {closed} may not be read by this user" in done.stderr
+    assert artifacts(tmp_path, "corpus") == []
