@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import importlib.util
 import math
 import re
@@ -113,14 +112,7 @@ class Materialise:
 
     def _exists(self, value: str, path: str) -> None:
         file = Path(value).expanduser()
-        if glob.has_magic(value):
-            if not glob.glob(str(file), recursive=True):
-                self.wrong(
-                    path,
-                    f"nothing matches '{value}'",
-                    "correct the pattern; relative ones start at the current folder",
-                )
-        elif not file.exists():
+        if not file.exists():
             siblings = [str(p) for p in file.parent.iterdir()] if file.parent.is_dir() else []
             self.wrong(
                 path,

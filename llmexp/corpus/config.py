@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from llmexp.config.spec import MISSING, Mistake, Spec, setting
-from llmexp.store.files import matches
+from llmexp.store.files import matches, walk
 
 KINDS = ("prose", "code", "chat", "prompt")
 """What a record can be; curation steps choose among them."""
@@ -114,12 +114,18 @@ class EncodedDataSpec(FileDataSpec):
 def path_mistakes(path: str, name: str) -> Iterator[Mistake]:
     """What is wrong with a path or glob that must name something on this machine."""
     expanded = os.path.expanduser(path)
-    if path == MISSING or os.path.exists(expanded):  # a missing value is told once, by what looks for those
+    if path == MISSING or os.path.isfile(expanded):  # a missing value is told once, by what looks for those
         return
-    if not glob.has_magic(expanded):
-        yield Mistake(name, f"{path} does not exist", "give a file, a folder or a glob")
-    elif next(matches(expanded), None) is None:
-        yield Mistake(name, f"{path} matches no file", "quote the glob, and use ** for subfolders")
+    try:
+        if os.path.isdir(expanded):
+            if next(walk(expanded, hidden=False), None) is None:
+                yield Mistake(name, f"{path} holds no file", "give a folder with files, a file or a glob")
+        elif not glob.has_magic(expanded):
+            yield Mistake(name, f"{path} does not exist", "give a file, a folder or a glob")
+        elif next(matches(expanded), None) is None:
+            yield Mistake(name, f"{path} matches no file", "quote the glob, and use ** for subfolders")
+    except PermissionError as error:
+        yield Mistake(name, f"{error.filename} may not be read by this user", "change its permissions")
 
 
 @dataclass(kw_only=True)

@@ -38,9 +38,9 @@ def find_files(path: str, suffixes: Iterable[str]) -> list[SourceFile]:
     """
     given, wanted = os.path.expanduser(path), tuple(suffixes)
     folder = os.path.isdir(given)
-    base, names = files_of(given)
+    base, names = files_of(given, hidden=False)
     if folder:
-        names = [n for n in names if inner_suffix(n).lower() in wanted and not _is_hidden(n)]
+        names = [name for name in names if inner_suffix(name).lower() in wanted]
     if not names:
         looked = f" with the endings {' '.join(wanted)}" if folder else ""
         raise BadData(f"data.path={path} holds no file{looked}")
@@ -62,7 +62,3 @@ def hashed_patterns(path: str, suffixes: Iterable[str]) -> list[str]:
 def _readable(name: str) -> str:
     """A name that is not UTF-8 on the disk, as text that can be written down."""
     return os.fsencode(name).decode("utf-8", "backslashreplace")
-
-
-def _is_hidden(name: str) -> bool:
-    return any(part.startswith(".") for part in name.split("/"))

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from llmexp.config.mistakes import UserError
 from llmexp.config.spec import as_data
+from llmexp.corpus.faults import BadData
 from llmexp.model.folder import ModelFolderError, find_folder
 from llmexp.stage.config import Collect, Need, Pretrain, TrainingStage, TrainTokenizer
 from llmexp.stage.context import External, Input
@@ -95,18 +96,23 @@ def check_unchanged(node: Node, store: Store) -> None:
     Raises:
         UserError: they changed meanwhile: what was made of them must not bear that fingerprint.
     """
-    if _data_hashes(node, store) != node.data_hashes:
-        raise UserError(
-            f"{node.name}: its source files changed while they were read. Run the same command again, "
-            "once nothing writes to them"
-        )
+    try:
+        if _data_hashes(node, store) == node.data_hashes:
+            return
+        cause = ""
+    except UserError as error:
+        cause = f" ({str(error).removeprefix(f'{node.name}: ')})"
+    raise UserError(
+        f"{node.name}: its source files changed while they were read{cause}. Run the same command again, "
+        "once nothing writes to them"
+    )
 
 
 def _data_hashes(node: Node, store: Store) -> dict[str, str]:
     """Hashes of the files that a stage reads from outside the store.
 
     Raises:
-        UserError: one may not be read.
+        UserError: they are not there, change, or may not be read.
     """
     found: dict[str, list[str]] = {}
     try:
@@ -122,6 +128,8 @@ def _data_hashes(node: Node, store: Store) -> dict[str, str]:
             f"{node.name}: {error.filename} may not be read by this user: change its permissions, "
             "or name paths without it"
         ) from error
+    except (BadData, FileNotFoundError, RuntimeError) as error:
+        raise UserError(f"{node.name}: {error}") from error
 
 
 def _sources(node: Node) -> dict[str, str]:

@@ -255,6 +255,8 @@ def test_a_path_that_does_not_exist_is_a_mistake_found_by_check(tmp_path: Path) 
     missing = [m.path for m in TextFilesSpec(path=f"{tmp_path}/none").check()]
     unmatched = [m.path for m in TextFilesSpec(path=f"{tmp_path}/*.none").check()]
     assert (missing, unmatched) == (["path"], ["path"])
+    assert [m.path for m in TextFilesSpec(path=str(tmp_path)).check()] == ["path"]
+    (tmp_path / "a.txt").write_text("text")
     assert not list(TextFilesSpec(path=str(tmp_path)).check())
 
 

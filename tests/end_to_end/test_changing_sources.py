@@ -21,6 +21,16 @@ def folder(tmp_path):
     return tmp_path
 
 
+def test_a_file_that_goes_away_while_it_is_read_is_told_as_such(folder):
+    file = folder / "data" / "b.jsonl"
+    with running(folder, *WORDS, "data.path=data/b.jsonl") as process:
+        wait_until(lambda: list(folder.glob("outputs/store/corpus/.*/*")), "reading")
+        file.rename(folder / "aside.jsonl")
+        out, err = process.communicate(timeout=120)
+    assert process.returncode == 2, out + err
+    assert "changed while they were read (data/b.jsonl names no file)" in err
+
+
 @pytest.mark.parametrize("change", ["removed", "rewritten"])
 def test_a_change_while_it_is_read_ends_the_stage_and_the_next_run_has_it(folder, change):
     last, aside = folder / "data" / "b.jsonl", folder / "aside.jsonl"

@@ -105,6 +105,19 @@ def test_the_right_encoding_reads_the_last_one_too(broken):
     assert json.loads((corpus / "stats.json").read_text())["n_bad_records"] == 0
 
 
+@pytest.mark.parametrize("given", ["empty", "empty/**", "wrong"])
+def test_a_folder_without_a_file_to_read_is_a_mistake(tmp_path, given):
+    (tmp_path / "empty" / "inner").mkdir(parents=True)
+    (tmp_path / "wrong").mkdir()
+    (tmp_path / "wrong" / "picture.png").write_bytes(b"png")
+    words = ["stage=collect", "data=text_files", f"data.path='{given}'", "tracking=none"]
+    done = run(tmp_path, *words)
+    assert done.returncode == 2, done.stderr
+    assert "data.path" in done.stderr
+    assert "no file" in done.stderr
+    assert run(tmp_path, "check", *words).returncode == (0 if given == "wrong" else 2)
+
+
 @pytest.mark.parametrize("closed", ["mine/note3.md", "mine/private"])
 def test_what_may_not_be_read_is_a_mistake_that_names_it(tmp_path, closed):
     write(tmp_path, 6)
