@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import errno
-
 from llmexp.launch.mistakes import is_mistake
+from llmexp.store.errors import StoreFull, no_room
 from llmexp.track.progress import Interrupted
-
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
-"""The disk takes no more, or takes nothing: no fault of llmexp's."""
 
 
 def code_and_text(error: BaseException) -> tuple[int, str]:
@@ -19,10 +15,10 @@ def code_and_text(error: BaseException) -> tuple[int, str]:
         return 130, f"interrupted: {error}"
     if isinstance(error, KeyboardInterrupt):
         return 130, "interrupted at once; the last checkpoint stands. The same command goes on from it."
-    if isinstance(error, OSError) and error.errno in _NO_ROOM:
-        where = f"{error.filename}: " if error.filename else ""
+    if not isinstance(error, StoreFull) and (reason := no_room(error)):
+        where = f"{error.filename}: " if isinstance(error, OSError) and error.filename else ""
         return 1, (
-            f"{where}{error.strerror}. paths.outputs names the folder that is written to; what was saved "
-            "stays, and the same command goes on from it"
+            f"{where}{reason}. A run writes to paths.outputs, a proof to TMPDIR; what was saved stays, and "
+            "a run goes on from it with the same command"
         )
     return 1, f"{type(error).__name__}: {error}\n(run again with --traceback for the whole trace)"

@@ -37,8 +37,11 @@ def run_folder(composition: Composition, store: Store, runs: Path, explicit: Pat
     It is an explicit one, that of unfinished work, or a new one.
 
     Raises:
-        UserError: another command works in the explicit folder, or it holds other work.
+        UserError: another command works in the explicit folder, or it holds other work; nothing may be
+            written where ``paths`` says.
     """
+    if closed := composition.root.paths.closed():
+        raise UserError(closed)
     locate(composition, store, runs)
     lease = None if explicit else _lease_on_unfinished(_marks(store), _identity(composition))
     lease = lease or _lease_on(explicit or new_folder(runs, composition.title))

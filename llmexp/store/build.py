@@ -15,12 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from llmexp.store.artifact import Artifact, Manifest, bytes_below, seal
-from llmexp.store.errors import LeaseLost, StoreError, StoreFull
+from llmexp.store.errors import LeaseLost, StoreError, StoreFull, no_room
 from llmexp.store.lease import BuildLease, fsync_path
 
 log = logging.getLogger(__name__)
-
-_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 @dataclass(frozen=True)
@@ -134,7 +132,7 @@ def no_room_is_told(what: str, folder: Path) -> Iterator[None]:
     except StoreError:
         raise
     except Exception as error:
-        reason = _no_room(error)
+        reason = no_room(error)
         if reason is None:
             raise
         place = next(parent for parent in (folder, *folder.parents) if parent.is_dir())
@@ -146,15 +144,3 @@ def no_room_is_told(what: str, folder: Path) -> Iterator[None]:
             "removed again; make room (`llmexp store prune --dry-run` shows what can go) or set paths.store "
             "to another folder"
         ) from error
-
-
-def _no_room(error: BaseException | None) -> str | None:
-    """The system's words, if the error or one that it came from says that a disk, quota or limit is full."""
-    while error is not None:
-        if isinstance(error, OSError) and error.errno in _FULL:
-            return os.strerror(error.errno)
-        # Libraries written in Rust (safetensors, tokenizers) hand on the words without the number.
-        if "(os error 28)" in str(error) or os.strerror(errno.ENOSPC) in str(error):
-            return os.strerror(errno.ENOSPC)
-        error = error.__cause__ or error.__context__
-    return None

@@ -10,6 +10,12 @@ from pathlib import Path
 from llmexp.config.spec import Mistake, Spec, setting
 
 
+def nearest_existing(path: str) -> Path:
+    """What is there of a path: itself, or the nearest thing above it."""
+    whole = Path(path).absolute()
+    return next(place for place in (whole, *whole.parents) if os.path.lexists(place))
+
+
 @dataclass(kw_only=True)
 class PathsSpec(Spec):
     """The folders that llmexp writes. None of them can change what a stage produces."""
@@ -35,13 +41,26 @@ class PathsSpec(Spec):
         """The folder of all runs."""
         return Path(self.outputs) / "runs"
 
+    def closed(self) -> str | None:
+        """What a run would write to and may not, with its key; None when all is well."""
+        for key, folder in (("paths.outputs", self.outputs), ("paths.store", self.store[0])):
+            place = nearest_existing(folder)
+            if not os.access(place, os.W_OK | os.X_OK):
+                return f"{key}={folder}: {place} may not be written to: name a folder that may"
+        return None
+
     def check(self) -> Iterator[Mistake]:
         """A folder to write into, and at least one store, none named twice."""
         if not self.outputs:  # as an unset variable of the shell gives it: the stores would lie in /
             yield Mistake("outputs", "is empty", "name a folder, such as outputs")
-        for key, folder in (("outputs", self.outputs), *(("store", root) for root in self.store)):
-            if folder and os.path.exists(folder) and not os.path.isdir(folder):
-                yield Mistake(key, f"{folder} is no folder", "name a folder, which is made if need be")
+        others = [root for root in self.store if not Path(root).is_relative_to(self.outputs)]
+        for key, folder in (("outputs", self.outputs), *(("store", root) for root in others)):
+            place = nearest_existing(folder)
+            if not place.is_dir():
+                yield Mistake(key, f"{place} is no folder", "name a folder, which is made if need be")
+            if folder.startswith("~"):
+                whole = os.path.expanduser(folder)
+                yield Mistake(key, f"{folder}: no shell puts a home folder for ~ here", f"write {whole}")
         if not self.store:
             yield Mistake("store", "is empty: there is nowhere to write", "name at least one folder")
         twice = sorted({root for root in self.store if self.store.count(root) > 1})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -61,3 +63,19 @@ class Ambiguous(StoreError):
         shown = ", ".join(self.candidates[:10]) + (", …" if len(self.candidates) > 10 else "")
         count = len(self.candidates)
         super().__init__(f"{reference!r} starts {count} artifacts: {shown}. Give more characters")
+
+
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}
+"""A disk, a quota or a limit takes no more, or takes nothing: no fault of llmexp's."""
+
+
+def no_room(error: BaseException | None) -> str | None:
+    """The system's words, if the error, or one that it came from, says that nothing more can be written."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in _NO_ROOM:
+            return os.strerror(error.errno)
+        # Libraries written in Rust (safetensors, tokenizers) hand on the words without the number.
+        if "(os error 28)" in str(error) or os.strerror(errno.ENOSPC) in str(error):
+            return os.strerror(errno.ENOSPC)
+        error = error.__cause__ or error.__context__
+    return None

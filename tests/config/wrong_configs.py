@@ -99,6 +99,15 @@ WRONG = [
     line(
         "missing file", "paths", "paths.outputs=/dev/null", "paths.outputs", "is no folder", "name a folder"
     ),
+    line(
+        "missing file",
+        "paths",
+        "paths.outputs=/dev/null/x",
+        "paths.outputs",
+        "/dev/null is no folder",
+        "name a folder",
+    ),
+    line("out of range", "paths", "paths.outputs='~/x'", "paths.outputs", "no shell", "write /"),
     line("out of range", "paths", "paths.outputs=", "paths.outputs", "is empty", "name a folder"),
     line("unknown key", "root", "sede=1", "sede", "no stage here", "Did you mean 'seed'?"),
     line(

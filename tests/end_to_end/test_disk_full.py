@@ -58,6 +58,6 @@ def test_a_full_disk_is_told_and_the_command_goes_on_when_there_is_room(here, di
 def test_a_disk_that_takes_nothing_is_told_with_what_names_the_folder(here, disk):
     subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
     done = run(here, *WORDS, "paths.outputs=disk/outputs")
-    assert done.returncode == 1
-    assert "Read-only file system. paths.outputs names the folder" in done.stderr
+    assert done.returncode == 2
+    assert f"paths.outputs=disk/outputs: {disk} may not be written to" in done.stderr
     assert "--traceback" not in done.stderr

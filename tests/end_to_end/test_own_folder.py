@@ -16,6 +16,8 @@ OWN = ["data=text_files", "data.path=mine", "model=debug", "trainer.max_steps=5"
 QUICK = ["trainer.global_batch=2", "loader.seq_len=32"]
 """As the command above, in fewer seconds."""
 COLLECT = ["stage=collect", "data=text_files", "data.path=mine", "tracking=none"]
+RIGHTS = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
+"""Before a command that is to have no more rights than a user: root reads and writes everything."""
 
 
 def write(folder: Path, number: int) -> None:
@@ -123,10 +125,17 @@ def test_what_may_not_be_read_is_a_mistake_that_names_it(tmp_path, closed):
     write(tmp_path, 6)
     (tmp_path / "mine" / "private").mkdir()
     (tmp_path / closed).chmod(0)
-    # Root reads everything, unless that right is taken from it.
-    rights = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
-    words = [*rights, sys.executable, "-m", "llmexp", *COLLECT]
+    words = [*RIGHTS, sys.executable, "-m", "llmexp", *COLLECT]
     done = subprocess.run(words, cwd=tmp_path, env=environment(tmp_path), capture_output=True, text=True)
     assert done.returncode == 2, done.stderr
     assert f"collect: {closed} may not be read by this user" in done.stderr
     assert artifacts(tmp_path, "corpus") == []
+
+
+def test_outputs_that_may_not_be_written_to_are_a_mistake_before_anything_runs(tmp_path):
+    write(tmp_path, 6)
+    (tmp_path / "closed").mkdir(mode=0o555)
+    words = [*RIGHTS, sys.executable, "-m", "llmexp", *COLLECT, "paths.outputs=closed/outputs"]
+    done = subprocess.run(words, cwd=tmp_path, env=environment(tmp_path), capture_output=True, text=True)
+    assert done.returncode == 2, done.stderr
+    assert f"paths.outputs=closed/outputs: {tmp_path}/closed may not be written to" in done.stderr
