@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from llmexp.cli.places import Places
-from llmexp.stage.runs import PIPELINE, PipelineRecord
+from llmexp.stage.runs import PIPELINE, PipelineRecord, Unfinished
 from llmexp.store.errors import StoreError
 
 
@@ -27,11 +27,7 @@ def fingerprints_of_runs(runs: Iterable[Path], places: Places) -> set[str]:
 
 def _unfinished(places: Places) -> Iterator[Path]:
     """Pipelines that were begun and not finished, also those whose folder was chosen freely."""
-    marks = places.store.root / ".unfinished"
-    for mark in sorted(marks.iterdir()) if marks.is_dir() else ():
-        if mark.name.startswith("."):
-            continue  # being written
-        folder = Path(mark.read_text())
+    for folder in Unfinished(places.store.root).all():
         yield from (one for one in (folder, folder.parent) if (one / PIPELINE).is_file())
 
 

@@ -91,7 +91,7 @@ def _lease_on_unfinished(marks: Unfinished, identity: str) -> SoftFileLease | No
 
 
 def _marks(store: Store) -> Unfinished:
-    return Unfinished(store.root / ".unfinished")
+    return Unfinished(store.root)
 
 
 def _identity(composition: Composition) -> str:

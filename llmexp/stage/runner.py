@@ -103,7 +103,7 @@ class Runner:
         return found
 
     def _build(self, node: Node, artifacts: dict[str, Artifact], link: StageLink) -> Artifact:
-        marks = Unfinished(self.store.root / ".unfinished")
+        marks = Unfinished(self.store.root)
         config = hidden(as_data(node.spec), node.secret_paths)
         with self.store.build(
             node.spec.makes,

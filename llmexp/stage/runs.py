@@ -116,26 +116,41 @@ def folder_lease(run_dir: Path) -> SoftFileLease:
 
 
 class Unfinished:
-    """Marks that lead from an identity (a fingerprint) to the run folder that works on it."""
+    """Marks that lead from an identity (a fingerprint) to the run folder that works on it.
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    ``root`` is the store in which they lie. A run folder beside it is marked relative to it: outputs
+    that were moved, or copied, lead to their own runs.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.folder = root.absolute() / ".unfinished"
 
     def get(self, identity: str) -> Path | None:
         """The run folder of unfinished work whose process is gone, or None."""
         try:
-            run_dir = Path((self.folder / identity).read_text())
+            run_dir = self.marked(identity)
             run = read_run(run_dir)
         except (FileNotFoundError, json.JSONDecodeError):
             return None
         return None if run.status in ("RUNNING", "FINISHED") else run_dir
+
+    def marked(self, identity: str) -> Path:
+        """The run folder that a mark leads to. Raises FileNotFoundError where there is no mark."""
+        return Path(os.path.normpath(self.folder / (self.folder / identity).read_text(encoding="utf-8")))
+
+    def all(self) -> Iterator[Path]:
+        """The run folders that marks lead to."""
+        for mark in sorted(self.folder.iterdir()) if self.folder.is_dir() else ():
+            if not mark.name.startswith("."):  # else it is being written
+                yield self.marked(mark.name)
 
     def put(self, identity: str, run_dir: Path) -> None:
         """Mark work as begun; atomic and durable."""
         self.folder.mkdir(parents=True, exist_ok=True)
         temporary = self.folder / f".{identity}.{os.getpid()}"
         with open(temporary, "w", encoding="utf-8") as file:
-            file.write(str(run_dir.absolute()))
+            beside = run_dir.absolute().is_relative_to(self.folder.parents[1])
+            file.write(os.path.relpath(run_dir, self.folder) if beside else str(run_dir.absolute()))
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, self.folder / identity)

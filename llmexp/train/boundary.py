@@ -77,7 +77,6 @@ class Boundary:
         run, step = self._run, self._run.position.step
         values = {"train/loss": outcome.loss, "train/grad_norm": outcome.grad_norm, **outcome.metrics}
         values = {name if "/" in name else f"train/{name}": value for name, value in values.items()}
-        values |= run.source.figures
         if rate is not None:
             values["train/lr"] = run.optimizer.param_groups[0]["lr"]
         else:

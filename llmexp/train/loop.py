@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,7 @@ class TrainingLoop(pl.LightningModule):
         micro_batches, _, _ = next(dataloader_iter)
         run = self._run
         outcome = self._gradient(micro_batches, run.position.step, self.manual_backward)
+        outcome = replace(outcome, metrics={**outcome.metrics, **run.source.figures})
         if outcome.counted == 0:
             self._pass_over_empty(outcome)
             return

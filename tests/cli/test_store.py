@@ -146,7 +146,7 @@ def test_unfinished_work_in_a_folder_of_its_own_is_kept(world, look, tmp_path):
 
     elsewhere = tmp_path / "elsewhere"
     world.run(folder=elsewhere)
-    Unfinished(world.store.root / ".unfinished").put("pipeline-0", elsewhere)
+    Unfinished(world.store.root).put("pipeline-0", elsewhere)
     assert look("store", "prune", "--dry-run", "--json").json["items"] == []
 
 

@@ -140,3 +140,18 @@ def test_a_reader_that_leaves_ends_no_training(again):
         process.stderr.close()
         assert process.wait(timeout=120) == 0
     assert stages(runs(again)[-1])["pretrain"]["status"] == "done"
+
+
+@pytest.mark.slow
+def test_outputs_that_were_copied_go_on_with_their_own_run(again):
+    code, said = stop_in_training(again, press_ctrl_c)
+    assert code == 130, said
+    copied = again.with_name(again.name + "-copied")
+    shutil.copytree(again, copied, symlinks=True)
+    original = runs(again)[-1] / "pretrain" / "journal.jsonl"
+    written = original.read_bytes()
+    must(copied, *LONG)
+    assert original.read_bytes() == written
+    assert [run.name for run in runs(copied)] == [run.name for run in runs(again)]
+    events = (runs(copied)[-1] / "pretrain" / "journal.jsonl").read_text()
+    assert '"event":"resume"' in events

@@ -112,6 +112,27 @@ def test_replayed_steps_are_journaled_under_keys_of_their_own(tmp_path):
     assert keys["train/loss@retry1"] == [5, 6, 7]
 
 
+class Sampled(tiny.Sequences):
+    """Tells which step it was last asked for, as a policy's source tells of its samples."""
+
+    def step(self, step):
+        self.figures = {"rl/step": float(step + 1)}
+        return super().step(step)
+
+
+def test_a_step_that_is_passed_over_gets_no_figures_of_another(tmp_path):
+    tracker = tiny.InJournal(tmp_path / "journal.jsonl")
+    tiny.train(
+        tmp_path, tracker=tracker, source=Sampled(), objective=Poisoned({6}), trainer=policy("rollback")
+    )
+    for line in (tmp_path / "journal.jsonl").read_text().splitlines():
+        record = json.loads(line)
+        for key, value in record.get("m", {}).items():
+            if key.startswith("rl/step"):
+                assert value == record["s"], key
+                assert (key, record["s"]) != ("rl/step@retry1", 7)
+
+
 def test_rollback_without_a_checkpoint_stops(tmp_path):
     with pytest.raises(BadLoss, match="none yet"):
         tiny.train(tmp_path, objective=Poisoned({1}), trainer=policy("rollback"))
