@@ -11,17 +11,20 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from llmexp.config.spec import as_data
 from llmexp.launch.config import LauncherSpec, ProcessesSpec
+from llmexp.launch.mistakes import is_mistake
 from llmexp.stage.context import External, Input
 from llmexp.stage.job import StageJob, run_job
 from llmexp.stage.runner import Execute
 from llmexp.store.machine import cores
+from llmexp.track.masking import mask_of
 from llmexp.track.progress import Interrupted, Progress
 from llmexp.track.tracker import Tracker
 
@@ -117,7 +120,7 @@ def _start(
         environment.setdefault("OMP_NUM_THREADS", str(max(1, cores() // world)))
     with (
         open(folder / f"rank{rank}.log", "ab") if rank else contextlib.nullcontext() as log,
-        tempfile.TemporaryFile() as stdin,
+        _nameless() as stdin,
     ):
         stdin.write(job)
         stdin.seek(0)
@@ -131,6 +134,13 @@ def _start(
         )
 
 
+def _nameless() -> BinaryIO:
+    """A file without a name: in memory where the system has that, so that no disk sees what is in it."""
+    if hasattr(os, "memfd_create"):
+        return open(os.memfd_create("job"), "w+b")
+    return tempfile.TemporaryFile()
+
+
 def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -140,6 +150,19 @@ def _free_port() -> int:
 def write_summary(job: StageJob, summary: dict[str, Any]) -> None:
     """Say, as rank 0, what the stage came to."""
     (job.run_dir / RANKS / SUMMARY).write_text(json.dumps(summary))
+
+
+def tell_failure(job: StageJob, error: Exception, rank: int) -> int:
+    """Say why a rank ends, without what is secret; its exit code.
+
+    Rank 0 speaks to the terminal, and its traceback is in ``error.txt``; the others write theirs.
+    """
+    mistake = is_mistake(error)
+    text = str(error) if mistake else f"{type(error).__name__}: {error}"
+    if rank and not mistake:
+        text = "".join(traceback.format_exception(error)).rstrip()
+    sys.stderr.write(mask_of(job.secrets)(text) + "\n")
+    return 2 if mistake else 1
 
 
 def summary_of(job: StageJob) -> dict[str, Any]:

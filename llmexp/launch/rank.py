@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from llmexp.launch.executors import job_of, write_summary
-from llmexp.launch.mistakes import is_mistake
+from llmexp.launch.executors import job_of, tell_failure, write_summary
 from llmexp.launch.signals import stop_on_signals
 from llmexp.stage.job import run_job
 from llmexp.track.progress import Interrupted, Progress
@@ -35,10 +34,7 @@ def main(owner: int) -> int:
         except Interrupted:
             return 130
         except Exception as error:
-            if not is_mistake(error):
-                raise
-            sys.stderr.write(f"{error}\n")
-            return 2
+            return tell_failure(job, error, rank)
     if rank == 0:
         write_summary(job, summary)
     return 0

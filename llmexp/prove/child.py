@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from llmexp.launch.executors import RankFailed, job_of, started, summary_of, write_summary
+from llmexp.launch.executors import RankFailed, job_of, started, summary_of, tell_failure, write_summary
 from llmexp.stage.job import StageJob, run_job
 from llmexp.track.progress import Interrupted, Progress
 
@@ -93,15 +93,18 @@ def main(owner: int, quiet: bool, kill_after: int) -> int:
         return (killer is not None and killer()) or os.getppid() != owner
 
     with Progress(quiet=quiet or rank != 0) as progress:
-        summary = run_job(
-            job,
-            progress=progress,
-            should_stop=should_stop,
-            guard=guard,
-            parent=job.pipeline_dir,
-            rank=rank,
-            world=world,
-        )
+        try:
+            summary = run_job(
+                job,
+                progress=progress,
+                should_stop=should_stop,
+                guard=guard,
+                parent=job.pipeline_dir,
+                rank=rank,
+                world=world,
+            )
+        except Exception as error:
+            return tell_failure(job, error, rank)
     if rank == 0:
         write_summary(job, summary)
     return 0

@@ -15,7 +15,10 @@ ADDRESS = re.compile(r"(\w+\\?://)([^/\s]+)@")
 Hydra writes a sweep's lines with a backslash before each colon, and before each equals sign."""
 
 QUERY = re.compile(
-    r"([?&][\w-]*(?:passw(?:or)?d|pwd|token|secret|api[_-]?key)\\?=)([^&#\s'\"\]}]+)", re.IGNORECASE
+    r"([?&](?:[\w-]*[_-])?"
+    r"(?:passw(?:or)?d|passphrase|pwd|token|secret|auth|sig|signature|credential|(?:api|access)?[_-]?key)\\?=)"
+    r"([^&#\s]*[^&#\s'\"\])}>,])",
+    re.IGNORECASE,
 )
 """A password or key among the parameters of an address."""
 

@@ -10,11 +10,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
 from commands import SMALL, kill, left_behind, must, nothing_is_left, run, running, runs, stages, wait_until
 
+from llmexp.config.mistakes import UserError
 from llmexp.launch import executors
 from llmexp.store.machine import cores
 from llmexp.track.progress import Interrupted, Progress
@@ -139,6 +141,7 @@ def test_ranks_end_by_themselves_when_the_command_is_killed(again):
 IMPATIENT = """
 import sys
 from llmexp.cli.main import main
+from llmexp.config.mistakes import UserError
 from llmexp.launch import executors
 executors.GRACE = 0.5
 sys.exit(main())
@@ -231,3 +234,16 @@ def test_a_mesh_that_does_not_fit_the_launcher_is_a_mistake(done_once):
     done = run(done_once, *SMALL, *TWO, "parallel.dp_replicate=3", "trainer.global_batch=6")
     assert done.returncode == 2
     assert "dp_replicate" in done.stderr
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("error, code", [(ValueError, 1), (UserError, 2)])
+def test_what_a_rank_says_of_its_end_has_no_secret(capsys, rank, error, code):
+    with pytest.raises(error) as raised:
+        raise error("cannot read s3cr3t-value")
+    job = SimpleNamespace(secrets=frozenset({"s3cr3t-value"}))
+    assert executors.tell_failure(job, raised.value, rank) == code
+    said = capsys.readouterr().err
+    assert "cannot read ***" in said
+    assert "s3cr3t-value" not in said
+    assert ("Traceback" in said) == (rank == 1 and code == 1)

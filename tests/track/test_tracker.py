@@ -200,6 +200,13 @@ def leveldb_records(data: bytes) -> Iterator[bytes]:
         ("postgresql://host/db?user=u&password=pa$s&x=1", "postgresql://host/db?user=u&password=***&x=1"),
         (r"http\://host/x?api_key\=abc and more", r"http\://host/x?api_key\=*** and more"),
         ("'https://host/?access_token=abc'", "'https://host/?access_token=***'"),
+        ("['https://host/?password=a}b'c&x=1']", "['https://host/?password=***&x=1']"),
+        ("https://a.blob.net/c?sv=1&sig=a%2Fb", "https://a.blob.net/c?sv=1&sig=***"),
+        (
+            "https://b/o?X-Amz-Credential=A&X-Amz-Signature=B",
+            "https://b/o?X-Amz-Credential=***&X-Amz-Signature=***",
+        ),
+        ("https://host/?monkey=5&author=me", "https://host/?monkey=5&author=me"),
         ("https://host/?token=${oc.env:T}", "https://host/?token=${oc.env:T}"),
         ("https://host/?tokens=5&page=2", "https://host/?tokens=5&page=2"),
     ],
