@@ -94,7 +94,8 @@ class Tracker:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         del kind, trace
-        self.close(_status(error))
+        if told := self.close(_status(error)):
+            log.warning("%s", told)
 
 
 class NodeTracker(Tracker):

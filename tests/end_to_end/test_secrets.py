@@ -37,6 +37,15 @@ def test_no_password_of_a_dead_tracking_server_is_printed_or_written(here, monke
     assert leaks(here, password, done.stdout + done.stderr) == []
 
 
+def test_a_run_that_fails_while_its_server_is_away_says_how_to_deliver_it(here):
+    (here / "notes" / "bad.txt").write_bytes(b"\0\1\2\3" * 100)
+    done = run(here, *COLLECT, "data.on_bad_file=fail", f"tracking.uri={DEAD['server']}")
+    assert done.returncode == 1, done.stderr
+    assert "bad.txt" in done.stderr
+    assert "llmexp sync " in done.stderr
+    assert leaks(here, PASSWORD, done.stdout + done.stderr) == []
+
+
 def test_no_password_is_printed_or_written_by_a_sweep(here):
     done = run(here, "-m", *COLLECT, f"tracking.uri={DEAD['server']}", "data.heldout=0.2,0.3")
     assert done.returncode == 0, done.stderr
