@@ -54,9 +54,7 @@ def main(args: list[str]) -> int:
 
 
 def _print(states: list[RunState], earlier: int) -> None:
-    made = table(
-        "run / stage", "state", "step>", "loss>", "tokens/s>", "time>", "left>", "begun, or what of it"
-    )
+    made = table("run / stage", "state", "step>", "loss>", "tokens/s>", "time>", "left>", "note")
     for state in states:
         made.add_section()
         row(
@@ -76,7 +74,9 @@ def _print(states: list[RunState], earlier: int) -> None:
 
 def _cells(stage: StageState) -> list[Any]:
     """A stage's row."""
-    loss = "" if stage.loss is None else f"{stage.loss:.4g}"
+    # A policy's loss is near zero whatever it has learned.
+    figure = "" if stage.loss is None else f"{stage.loss:.4g}"
+    figure = figure if stage.reward is None else f"reward {stage.reward:.3g}"
     speed = "" if stage.tokens_per_second is None else short(stage.tokens_per_second)
     word = "cached" if stage.cached else stage.stage if stage.stage != stage.name else ""
     left = _clock(stage.seconds_left)
@@ -84,7 +84,7 @@ def _cells(stage: StageState) -> list[Any]:
         "  " + stage.name,
         _coloured(stage.state),
         stage.step,
-        loss,
+        figure,
         speed,
         _clock(stage.seconds),
         left,

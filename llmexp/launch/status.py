@@ -32,6 +32,8 @@ class StageState:
     run_dir: str = ""
     step: int | None = None
     loss: float | None = None
+    reward: float | None = None
+    """The mean over the samples of a policy's last step."""
     tokens_per_second: float | None = None
     seconds: float | None = None
     """Wall time so far."""
@@ -99,6 +101,7 @@ def _stage_state(name: str, link: StageLink, pipeline: str) -> StageState:
     found = latest(run_dir / JOURNAL)
     state.step = found.step
     state.loss = found.values.get("train/loss")
+    state.reward = found.values.get("rl/reward")
     state.tokens_per_second = found.values.get("perf/tokens_per_second")
     if state.state == "running":
         state.seconds_left = _left(run_dir, found, state.seconds)

@@ -140,11 +140,9 @@ def _loop(run: Run, run_dir: Path, description: str) -> None:
             drive(make_trainer(run.mesh, run_dir), loop, loop.steps)
         finally:
             loop.close()
-    if passed := len(run.position.skipped):
-        run.progress.line(
-            f"  {description}: {passed} of {run.position.step} steps taught nothing and were passed over "
-            "(nothing in them counted, or their loss was bad)"
-        )
+            if empty := len(run.empty_steps):
+                steps = run.position.step
+                run.progress.line(f"  {description}: nothing counted in {empty} of {steps} steps")
 
 
 def _result(run: Run) -> FitResult:

@@ -108,7 +108,12 @@ class TrainingLoop(pl.LightningModule):
                 f"{run.objective.nothing_counts}"
             )
         run.tracker.event("no_counted_tokens", step=step)
-        log.debug("step %d: none of its %d tokens counts; passed over", step, outcome.tokens)
+        if not run.empty_steps:
+            log.warning(
+                "step %d: none of its %d tokens counts; it is passed over, as will be others like it",
+                step,
+                outcome.tokens,
+            )
         self._boundary.after(outcome, None)
 
     def _handle_bad(self, reason: str, outcome: Outcome, micro_batches: Sequence[Batch]) -> None:

@@ -35,6 +35,15 @@ def test_a_running_stage_shows_step_loss_speed_and_time_left(world, look):
     assert 4.9 * 0.01 <= stage["seconds_left"] <= 5 * 0.2
 
 
+def test_a_policys_stage_shows_its_reward(world, look):
+    journal = Journal(world.run() / "pretrain" / "journal.jsonl")
+    journal.metrics({"rl/reward": 0.75}, 5)
+    journal.close()
+    stage = look("status", "--json").json["runs"][0]["stages"][1]
+    assert stage["reward"] == 0.75
+    assert "reward 0.75" in look("status").out
+
+
 def test_a_run_whose_process_is_gone_is_killed(world, look):
     world.left()
     run = look("status", "--json").json["runs"][0]

@@ -217,7 +217,7 @@ def test_a_batch_in_which_nothing_counts_is_passed_over_told_at_the_end_and_logg
     source.empty_steps = {3}
     result = tiny.train(tmp_path, source=source, tracker=tracker, progress=Progress())
     assert (result.steps, result.skipped) == (12, 1)
-    assert "1 of 12 steps taught nothing and were passed over" in capsys.readouterr().err
+    assert "nothing counted in 1 of 12 steps" in capsys.readouterr().err
     assert math.isnan(tracker.values["train/loss"][4])
     assert "no_counted_tokens" in tracker.kinds()
 
