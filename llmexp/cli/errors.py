@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from llmexp.corpus.faults import BadData
 from llmexp.launch.mistakes import is_mistake
 from llmexp.store.errors import StoreFull, no_room
 from llmexp.track.progress import Interrupted
@@ -15,6 +16,8 @@ def code_and_text(error: BaseException) -> tuple[int, str]:
         return 130, f"interrupted: {error}"
     if isinstance(error, KeyboardInterrupt):
         return 130, "interrupted at once; the last checkpoint stands. The same command goes on from it."
+    if isinstance(error, BadData):  # told by what was wrong with the data, whichever code found it
+        return 1, str(error)
     if not isinstance(error, StoreFull) and (reason := no_room(error)):
         where = f"{error.filename}: " if isinstance(error, OSError) and error.filename else ""
         return 1, (

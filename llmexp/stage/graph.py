@@ -36,6 +36,8 @@ class Node:
     """Need to the stage, or stages, that make it."""
     given: dict[str, dict[str, Input]] = field(default_factory=dict)
     """Need to what a person gave instead, by name."""
+    start: Input | None = None
+    """What ``model.init_from`` names."""
     secret_paths: frozenset[str] = frozenset()
     """Places in ``spec`` whose values the environment gave."""
     fingerprint: str = ""

@@ -90,6 +90,27 @@ def _given(reference: str, need: Need, key: str, store: Store, runs: Path) -> In
     return External.at(need.kind, found, store.hasher) if isinstance(found, Path) else found
 
 
+def check_given(node: Node, store: Store) -> None:
+    """The folders that a person named for ``node`` are still what its fingerprint speaks of.
+
+    For who is about to read them, perhaps hours after they were located.
+
+    Raises:
+        UserError: one changed meanwhile, or is gone.
+    """
+    for one in [node.start, *(one for given in node.given.values() for one in given.values())]:
+        if not isinstance(one, External):
+            continue
+        try:
+            there = External.at(one.kind, one.path, store.hasher).fingerprint
+        except (OSError, RuntimeError) as error:
+            raise UserError(f"{node.name}: {error}. Run the same command again") from error
+        if there != one.fingerprint:
+            raise UserError(
+                f"{node.name}: {one.path} changed since the command began. Run the same command again"
+            )
+
+
 def check_unchanged(node: Node, store: Store) -> None:
     """The files that a stage has read are still those that its fingerprint speaks of.
 
@@ -157,9 +178,9 @@ def _start(node: Node, store: Store, runs: Path) -> dict[str, str]:
     """
     if not isinstance(node.spec, Pretrain) or node.spec.model.init_from is None:
         return {}
-    start = _given(node.spec.model.init_from, Need("model"), f"{node.name}.model.init_from", store, runs)
-    node.spec.model.init_from = str(start.path)
-    return {"init_from": start.fingerprint}
+    node.start = _given(node.spec.model.init_from, Need("model"), f"{node.name}.model.init_from", store, runs)
+    node.spec.model.init_from = str(node.start.path)
+    return {"init_from": node.start.fingerprint}
 
 
 def _resumed(node: Node, runs: Path) -> dict[str, str]:

@@ -12,7 +12,7 @@ from llmexp.config.spec import as_data
 from llmexp.stage.context import External
 from llmexp.stage.graph import Composition, Node
 from llmexp.stage.job import StageJob
-from llmexp.stage.locate import check_unchanged, input_fingerprints
+from llmexp.stage.locate import check_given, check_unchanged, input_fingerprints
 from llmexp.stage.runs import PIPELINE, PipelineRecord, StageLink, Unfinished, run_name
 from llmexp.store.artifact import Artifact
 from llmexp.store.build import Build, Waiting
@@ -145,6 +145,7 @@ class Runner:
             secret_paths=node.secret_paths,
         )
         try:
+            check_given(node, self.store)
             summary = self.execute(
                 job,
                 progress=self.progress,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
-from commands import artifacts, must, run, running, wait_until
+from commands import SMALL, artifacts, must, run, running, wait_until
 
 from llmexp.corpus.records import read_records
 
@@ -59,3 +61,27 @@ def test_a_run_that_is_all_found_does_not_call_a_shortened_artifact_ready(folder
     assert done.returncode == 1
     assert "has 100 bytes instead of" in done.stderr
     assert "llmexp store" in done.stderr
+
+
+@pytest.mark.parametrize("what", ["changed since the command began", "names no file"])
+def test_a_model_to_start_from_that_changes_before_it_is_read_is_told(again, tmp_path, what):
+    (model,) = artifacts(again, "model")
+    given = tmp_path / "given"
+    shutil.copytree(model, given)
+    (given / "manifest.json").unlink()  # a folder like any other
+    lines = (f'{{"text": "record {number}"}}\n' for number in range(200_000))
+    (again / "more.jsonl").write_text("".join(lines))
+    words = [word for word in SMALL if not word.startswith("data")]
+    words += ["data=jsonl", "data.path=more.jsonl", "curation=none", f"model.init_from={given}"]
+    before = set(again.glob("outputs/store/corpus/.*/*"))
+    with running(again, *words) as process:
+        wait_until(lambda: set(again.glob("outputs/store/corpus/.*/*")) - before, "reading")
+        if what == "names no file":
+            given.rename(tmp_path / "aside")
+        else:
+            (given / "more.txt").write_text("more")
+        out, err = process.communicate(timeout=120)
+    assert process.returncode == 2, out + err
+    assert "pretrain: " in err
+    assert what in err
+    assert artifacts(again, "model") == [model]
