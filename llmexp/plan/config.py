@@ -48,7 +48,7 @@ class HardwareSpec(Spec):
         "Peak bandwidth of that memory.", default=None, gt=0, unit="bytes/s", result=False
     )
     assumed_mfu: float | None = setting(
-        "Share of the peak that forward and backward pass are assumed to reach; null: 0.5 on CPUs, else 0.4.",
+        "Share of the peak that forward and backward pass may reach; null: 0.35 on CPUs, 0.4 else.",
         default=None,
         gt=0,
         le=1,
@@ -64,7 +64,7 @@ class HardwareSpec(Spec):
         """The assumed share of the peak, resolved."""
         if self.assumed_mfu is not None:
             return self.assumed_mfu
-        return 0.5 if self.kind is DeviceKind.cpu else 0.4
+        return 0.35 if self.kind is DeviceKind.cpu else 0.4
 
     def peak_flops(self, precision: str) -> float | None:
         """Peak of one device in FLOP/s at ``precision`` (fp32, bf16, fp8); None when unknown."""

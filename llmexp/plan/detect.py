@@ -15,6 +15,9 @@ from llmexp.store.machine import cores, memory
 _FMA_BOTH = 2
 """A fused multiply-add is two operations."""
 
+_ZEN5 = 26
+"""The CPU family of AMD's Zen 5."""
+
 
 def detected(hardware: HardwareSpec) -> HardwareSpec:
     """``hardware`` with each null filled in from this machine, where its kind says to look."""
@@ -79,15 +82,16 @@ def _gpu() -> HardwareSpec | None:
 def _cpu() -> HardwareSpec:
     """Peaks are cores × clock × operations a cycle, so they are what the data sheet would say.
 
-    Operations a cycle of one core, fp32: two 256-bit units with AVX2, two 512-bit units on Intel
-    with AVX-512 (AMD's Zen 4 runs those on its 256-bit units), else two 128-bit units. bf16 is
+    Operations a cycle of one core, fp32: two 256-bit units with AVX2, two 512-bit units with AVX-512
+    on Intel and from AMD's Zen 5 on (Zen 4 runs those on its 256-bit units), else two 128-bit units. bf16 is
     twice that with AVX512-BF16, 16 times with AMX, as fast with AVX-512 alone. Without that
     torch multiplies bf16 in software, so slowly that no peak says anything.
     """
     info = _cpu_info()
     flags = set(info.get("flags", "").split())
     lanes = 8 if "avx2" in flags else 4
-    if "avx512f" in flags and info.get("vendor_id") == "GenuineIntel":
+    zen5 = info.get("vendor_id") == "AuthenticAMD" and int(info.get("cpu family", 0)) >= _ZEN5
+    if "avx512f" in flags and (info.get("vendor_id") == "GenuineIntel" or zen5):
         lanes = 16
     clock = float(info.get("cpu MHz", 0.0)) * 1e6
     fp32 = cores() * clock * lanes * 2 * _FMA_BOTH or None

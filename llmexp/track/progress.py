@@ -15,6 +15,9 @@ INTERVAL = 5.0
 """Seconds between two plain lines of one task."""
 
 
+WIDE = 120
+"""Columns of a terminal that has room for a bar."""
+
 STAGES = "stages"
 """Unit of the pipeline's own task."""
 
@@ -181,37 +184,34 @@ class Live:
         from rich.console import Console
         from rich.progress import BarColumn, TextColumn
         from rich.progress import Progress as RichProgress
+        from rich.table import Column
 
-        self._rich = RichProgress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
-            TextColumn("{task.fields[count]}"),
-            TextColumn("[cyan]{task.fields[figures]}"),
-            TextColumn("[dim]{task.fields[left]}"),
-            console=Console(file=cast(TextIO, stream)),
-            refresh_per_second=4,
-        )
+        console = Console(file=cast(TextIO, stream))
+        bar = [BarColumn(bar_width=24)] if console.width >= WIDE else []
+        # One column: what does not fit is cut at its end, where the figures are, and not in each part.
+        text = TextColumn("{task.fields[text]}", table_column=Column(no_wrap=True, overflow="ellipsis"))
+        self._rich = RichProgress(*bar, text, console=console, refresh_per_second=4)
         self._ids: dict[int, Any] = {}
         self._drawn: dict[int, float] = {}
         self._rich.start()
 
     def begin(self, task: Task) -> None:
         """A new line."""
-        self._ids[id(task)] = self._rich.add_task(
-            _plain(task.description), total=task.total, **_columns(task)
-        )
+        self._ids[id(task)] = self._rich.add_task("", total=task.total, text=_live(task))
 
     def changed(self, task: Task) -> None:
         """The task's line, at most ten times a second: steps may be faster than the screen."""
         now = time.monotonic()
         if now - self._drawn.get(id(task), 0.0) >= 0.1:
             self._drawn[id(task)] = now
-            self._rich.update(self._ids[id(task)], completed=task.completed, **_columns(task))
+            self._rich.update(self._ids[id(task)], completed=task.completed, text=_live(task))
 
     def end(self, task: Task) -> None:
-        """The live line goes, a plain one with the final figures stays."""
+        """The live line goes, a plain one with the final figures stays; none of the pipeline's line."""
         self._rich.remove_task(self._ids.pop(id(task)))
         self._drawn.pop(id(task), None)
+        if task.unit == STAGES:
+            return
         parts = (task.description, task.count(), task.figures(), clock(time.monotonic() - task.started))
         self.line(" · ".join(part for part in parts if part))
 
@@ -310,13 +310,17 @@ def _figure(key: str, value: Any) -> str:
     return f"{key} {value}"
 
 
-def _columns(task: Task) -> dict[str, Any]:
+def _live(task: Task) -> str:
+    """A task's line: what people look for first comes first, for a narrow terminal cuts the rest."""
+    if task.unit == STAGES:
+        return f"[dim]{_plain(task.description)}[/]"
     left = task.left()
-    return {
-        "count": task.count(),
-        "figures": _plain(task.figures()),
-        "left": f"{clock(left)} left" if left is not None else "",
-    }
+    parts = (
+        f"{_plain(task.description)} {task.count()}",
+        f"[bold]{clock(left)} left[/]" if left is not None else "",
+        f"[cyan]{_plain(task.figures())}[/]" if task.fields else "",
+    )
+    return " · ".join(part for part in parts if part)
 
 
 def _plain(text: str) -> str:

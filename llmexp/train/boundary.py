@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
+from typing import Any
 
 import torch
 
@@ -57,6 +58,20 @@ class Boundary:
             where = f"saved as {saved}" if saved else "not saved"
             raise Interrupted(f"stopped after step {position.step}, {where}")
 
+    def conclude(self) -> None:
+        """Show what the whole training came to in place of its last step's figures."""
+        run, position = self._run, self._run.position
+        figures: dict[str, Any] = self._rates(position.tokens, position.seconds)
+        if run.trainer.stop_when is not None and position.best_step is not None:
+            stopped = ", stopped early" if position.stopped else ""
+            figures["best"] = f"step {position.best_step}, which is kept{stopped}"
+            if run.validate is not None and position.best_val is not None:
+                name, value = ("val loss", position.best_val)
+                if "val reward" in self._task.fields:
+                    name, value = "val reward", -position.best_val
+                figures[name] = value
+        self._show(figures)
+
     def _agree(self) -> bool:
         """Count the step's seconds; whether any rank was asked to stop. The same on every rank."""
         now = time.perf_counter()
@@ -91,19 +106,23 @@ class Boundary:
         run.tracker.metrics(values, step)
         self._show(shown)
 
-    def _show(self, figures: dict[str, float]) -> None:
+    def _show(self, figures: dict[str, Any]) -> None:
         position = self._run.position
         done = position.step if self._run.total is not None else round(position.seconds)
         self._task.update(done, **figures)
 
     def _speed(self) -> dict[str, float]:
         """Tokens a second since it was last asked, and model FLOPs utilisation where the peak is known."""
-        speed = {"tokens_per_second": self._window_tokens / max(self._window_seconds, 1e-9)}
-        if self._run.compute is not None:
-            compute = self._run.compute
-            speed["mfu"] = speed["tokens_per_second"] * compute.flops_per_token / compute.peak_flops
+        speed = self._rates(self._window_tokens, self._window_seconds)
         self._window_tokens, self._window_seconds = 0, 0.0
         return speed
+
+    def _rates(self, tokens: int, seconds: float) -> dict[str, float]:
+        rates = {"tokens_per_second": tokens / max(seconds, 1e-9)}
+        if self._run.compute is not None:
+            compute = self._run.compute
+            rates["mfu"] = rates["tokens_per_second"] * compute.flops_per_token / compute.peak_flops
+        return rates
 
     def _validate(self, validate: Validate) -> None:
         run, position = self._run, self._run.position

@@ -135,9 +135,11 @@ def _loop(run: Run, run_dir: Path, description: str) -> None:
         prepared(run.model, recompute=recompute, compile_blocks=trainer.compile),
         run.progress.task(description, total=total, unit=unit) as task,
     ):
-        loop = TrainingLoop(run, Boundary(run, task))
+        boundary = Boundary(run, task)
+        loop = TrainingLoop(run, boundary)
         try:
             drive(make_trainer(run.mesh, run_dir), loop, loop.steps)
+            boundary.conclude()
         finally:
             loop.close()
             if empty := len(run.empty_steps):

@@ -49,7 +49,7 @@ def begin(run: Run, resume: str) -> None:
     run.restore(checkpoint)
     if checkpoint.path.parent != run.checkpoints.folder:
         run.position.forget_best()  # its weights lie with the other run
-    log.info("going on from %s at step %d", checkpoint.path, checkpoint.step)
+    run.progress.line(f"  going on from step {checkpoint.step}, as {checkpoint.path} has it")
     run.tracker.event(
         "resume", step=checkpoint.step, path=str(checkpoint.path), run_id=checkpoint.state["run_id"]
     )

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -51,6 +53,21 @@ def test_a_terminal_shows_stage_and_task_and_keeps_their_last_state():
     assert "10/10 steps" in text
     assert "loss 1.250" in text
     assert "[bold]" in text
+
+
+def test_a_narrow_terminal_cuts_the_figures_and_not_the_time_left(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    stream = Terminal()
+    with Progress(stream=stream) as progress, progress.task("pretrain", 330, "steps") as task:
+        task.update(1)
+        time.sleep(0.2)
+        task.update(104, loss=5.265, tokens_per_second=6769.0, mfu=0.68, val_loss=6.014, gradient_norm=1.25)
+        time.sleep(0.6)
+        live = max(re.findall(r"pretrain 104/330 steps[^\n\r]*", stream.getvalue()), key=len)
+    shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", live).rstrip()
+    assert re.match(r"pretrain 104/330 steps · \d+ s left · loss 5.265", shown)
+    assert len(shown) <= 80
+    assert shown.endswith("…")
 
 
 def test_quiet_progress_prints_nothing(capsys):

@@ -25,6 +25,9 @@ CHUNK_CHARS = 1 << 20
 
 _REASON = "reason "
 
+TOLD = 3
+"""Reasons for removals that are told when curation ends; all of them are in ``stats.json``."""
+
 _SPLITS_IN_ORDER = ("heldout", "train")
 """Held-out records come first: of a text on both sides, the held-out copy is the one kept."""
 
@@ -186,11 +189,26 @@ def curate(
                 counts[name].update(counter)
             done += len(chunk.records) + len(chunk.removed)
             task.update(done, kept=f"{after.total / done:.0%}")
+        if removed := _told(counts):
+            shown.line(f"  removed: {removed}; curation=none keeps all")
         _check_left(before, after)
         statistics = {**after.summary(), "kept": _kept(before, after), "input": before.summary()}
         statistics["steps"] = {name: _step_summary(counts[name]) for name in spec.order}
         writer.statistics(statistics)
     return statistics
+
+
+def _told(counts: dict[str, Counter[str]]) -> str:
+    """The commonest reasons for which records were removed: ``23 words without letters, 3 duplicates``."""
+    reasons: Counter[str] = Counter()
+    for counter in counts.values():
+        for key, n in counter.items():
+            if key.startswith(_REASON):
+                reasons[key.removeprefix(_REASON)] += n
+    commonest = reasons.most_common(TOLD)
+    rest = reasons.total() - sum(n for _, n in commonest)
+    told = [f"{n:,} {reason}" for reason, n in commonest]
+    return ", ".join(told + ([f"{rest:,} others"] if rest else []))
 
 
 def _write(chunk: Chunk, writer: CorpusWriter, census: Census) -> None:
