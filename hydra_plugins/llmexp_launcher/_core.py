@@ -172,15 +172,27 @@ class Relay:
             _say(f"{self._name} {newest}")
 
 
+HIGHER = ("exact_match", "val/reward")
+"""Figures of which more is better."""
+
+
 def _table(returns: list[JobReturn]) -> None:
-    """What became of each job, with the figures by which they are compared."""
+    """What became of each job, with the figures by which they are compared, and which is best."""
+    found: dict[int, dict[str, float]] = {}
     for number, job in enumerate(returns):
         words = f"FAILED: {job._return_value}"
         if job.status == JobStatus.COMPLETED:
             run_dir = Path(job.working_dir)
             figures = headline(report_data(run_dir, Path(str(job.cfg.paths.outputs)) / "runs"))
+            found[number] = figures
             words = "done  " + "  ".join(f"{key} {value:.4g}" for key, value in figures.items())
         _say(f"[job {number}] {words}  {' '.join(job.overrides or [])}")
+    shared = [key for key in next(iter(found.values()), {}) if all(key in one for one in found.values())]
+    if not shared or len(found) < 2:
+        return
+    key = shared[0]
+    best = (max if key in HIGHER else min)(found, key=lambda number: found[number][key])
+    _say(f"best {key}: [job {best}] {found[best][key]:.4g}  {' '.join(returns[best].overrides or [])}")
 
 
 def _say(text: str) -> None:

@@ -225,6 +225,8 @@ def _answer(conversation: Conversation, text: str) -> None:
                 break
     sys.stdout.write("\n")
     sys.stdout.flush()
+    if not conversation.turns[-1]["content"].strip():
+        _note("(the model ended its turn without a word)")
 
 
 @contextmanager

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import textwrap
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig, OmegaConf
 
@@ -19,6 +20,9 @@ from llmexp.config.typed import field_types, spec_class
 from llmexp.config.validate import secret_paths, secret_values
 from llmexp.stage.config import RootSpec
 from llmexp.track.masking import HIDDEN, Mask, mask_of
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 EXAMPLES = """  llmexp config
   llmexp config model
@@ -192,22 +196,34 @@ def _print_node(node: dict[str, Any]) -> None:
     shown.print(node["path"], style="bold", markup=False, end="")
     chosen = f"  ({node['chosen_by']})" if node["chosen_by"] else ""
     shown.print(f"  {node['spec'].rpartition('.')[2]}: {node['about']}{chosen}", markup=False)
-    made = table("", "value", "type", "unit", "default", "from", "")
     for field in node["fields"]:
-        kind = f"{field['type']}  {field['limits']}".strip()
-        value = "??? (give it)" if field["value"] == MISSING else field["value"]
-        cells = [
-            field["key"],
-            value,
-            kind,
-            field["unit"],
-            field["default"],
-            field["source"],
-            field["description"],
-        ]
-        row(made, cells, style="dim" if field["source"] == "default" else "")
-    shown.print(made)
+        _print_field(shown, field)
     shown.print()
+
+
+def _print_field(shown: Console, field: dict[str, Any]) -> None:
+    """``d_model: 768  int > 0 · conf/model/tiny.yaml``, and below it what it is: that fits any terminal."""
+    from rich.padding import Padding
+    from rich.text import Text
+
+    value = "??? (give it)" if field["value"] == MISSING else field["value"]
+    kind = " ".join(part for part in (field["type"], field["limits"], field["unit"]) if part)
+    own = field["source"] != "default"
+    default = f"default {field['default']}" if own and field["default"] != "required" else ""
+    notes = " · ".join(part for part in (kind, _short(field["source"]) if own else "", default) if part)
+    shown.print(
+        Text.assemble(
+            (f"  {field['key']}: ", "bold" if own else ""), (value, "bold cyan" if own else "cyan"),
+            "  ", (notes, "dim"),
+        )
+    )  # fmt: skip
+    shown.print(Padding(Text(field["description"]), (0, 0, 0, 6)))
+
+
+def _short(source: str) -> str:
+    """A file of this checkout or package from ``conf`` on; any other source as it is."""
+    here = f"{os.path.sep}conf{os.path.sep}"
+    return f"conf/{source.rpartition(here)[2]}" if here in source else source
 
 
 def _overview(opened: Session, cfg: DictConfig, lines: list[Line], as_json: bool) -> int:

@@ -22,6 +22,9 @@ EXAMPLES = """  llmexp status
 SHOWN = 10
 """Runs that are shown without --all."""
 
+SAID = 200
+"""Characters of an error that are shown; `llmexp logs` has all."""
+
 COLOURS = {
     "done": "green",
     "running": "cyan",
@@ -54,18 +57,23 @@ def main(args: list[str]) -> int:
 
 
 def _print(states: list[RunState], earlier: int) -> None:
-    made = table("run / stage", "state", "step>", "loss>", "tokens/s>", "time>", "left>", "note")
+    """Each run's line stands outside its table: its name is what people copy, and must not be broken."""
+    shown = console()
     for state in states:
-        made.add_section()
-        row(
-            made,
-            [state.run, _coloured(state.state), "", "", "", _clock(state.seconds), "", _ago(state.created)],
-            style="bold",
-        )
+        head = [(state.run, "bold"), "  ", _coloured(state.state)]
+        head += [f"  {part}" for part in (_clock(state.seconds), _begun(state.created)) if part]
+        shown.print(_line(*head), soft_wrap=True)
+        if all(stage.cached for stage in state.stages):
+            shown.print(f"  {len(state.stages)} stages, all found in the store\n", style="dim")
+            continue
+        made = table("  stage", "state", "step>", "loss>", "tokens/s>", "time>", "left>", "")
         for stage in state.stages:
             row(made, _cells(stage))
-    shown = console()
-    shown.print(made)
+        shown.print(made)
+        for stage in state.stages:
+            if stage.error:
+                shown.print(_line(f"  {stage.name}: ", (_first_line(stage.error), "red")), soft_wrap=True)
+        shown.print()
     if earlier:
         shown.print(
             f"{earlier} earlier {'run' if earlier == 1 else 'runs'}: llmexp status --all", style="dim"
@@ -78,7 +86,6 @@ def _cells(stage: StageState) -> list[Any]:
     figure = "" if stage.loss is None else f"{stage.loss:.4g}"
     figure = figure if stage.reward is None else f"reward {stage.reward:.3g}"
     speed = "" if stage.tokens_per_second is None else short(stage.tokens_per_second)
-    word = "cached" if stage.cached else stage.stage if stage.stage != stage.name else ""
     left = _clock(stage.seconds_left)
     return [
         "  " + stage.name,
@@ -88,8 +95,14 @@ def _cells(stage: StageState) -> list[Any]:
         speed,
         _clock(stage.seconds),
         left,
-        _first_line(stage.error) or word,
+        "cached" if stage.cached else "",
     ]
+
+
+def _line(*parts: Any) -> Text:
+    from rich.text import Text
+
+    return Text.assemble(*parts)
 
 
 def _coloured(state: str) -> Text:
@@ -102,10 +115,10 @@ def _clock(seconds: float | None) -> str:
     return "" if seconds is None else clock(seconds)
 
 
-def _ago(created: float) -> str:
+def _begun(created: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(created))
 
 
 def _first_line(text: str) -> str:
     line = text.strip().splitlines()[0] if text.strip() else ""
-    return line if len(line) <= 90 else line[:89] + "…"
+    return line if len(line) <= SAID else line[: SAID - 1] + "…"

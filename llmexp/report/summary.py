@@ -205,7 +205,10 @@ def _closing(data: ReportData, report: Path | None, next_commands: list[NextComm
         cached = sum(row.cached for row in data.stages)
         count = f"{len(data.stages)} stage{'' if len(data.stages) == 1 else 's'}"
         about = f"{count}, {cached} found in the store" if data.stages else ""
-        rows.append(("time", f"{duration(data.seconds)} [dim]{about}[/]"))
+        if cached and cached == len(data.stages):
+            rows.append(("stages", f"all {count} found in the store"))
+        else:
+            rows.append(("time", f"{duration(data.seconds)} [dim]{about}[/]"))
     if report is not None:
         rows.append(("report", f"[cyan]{_escaped(str(report))}[/]"))
     rows += [(step.what, f"[bold]{_escaped(step.command)}[/]") for step in next_commands]

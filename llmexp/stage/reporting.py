@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -64,9 +65,12 @@ def next_commands(run_dir: Path, outputs: Path, tracking_uri: str | None) -> lis
     record = PipelineRecord.read(run_dir)
     made = {link.kind for link in record.stages.values() if link.status == "done"}
     commands = []
+    # The end of a name of ours is enough to find it by, and is not broken at the edge of a terminal.
+    found = re.search(r"-([0-9a-f]{6})$", run_dir.name)
+    name = found[1] if found else run_dir.name
     if "model" in made:
-        commands.append(NextCommand("talk to the model", f"llmexp chat {run_dir.name}"))
-    commands.append(NextCommand("open the report", f"llmexp report {run_dir.name} --open"))
+        commands.append(NextCommand("talk to the model", f"llmexp chat {name}"))
+    commands.append(NextCommand("open the report", f"llmexp report {name} --open"))
     if tracking_uri is not None:
         commands.append(NextCommand("see the runs in MLflow", _mlflow_command(run_dir, tracking_uri)))
     commands.append(
@@ -75,9 +79,9 @@ def next_commands(run_dir: Path, outputs: Path, tracking_uri: str | None) -> lis
             "llmexp data=text_files data.path=YOUR_FOLDER model=tiny trainer=short",
         )
     )
-    for name, link in record.stages.items():
+    for link in record.stages.values():
         if link.kind == "export" and link.status == "done":
-            commands.append(NextCommand(f"look at {name}", f"ls {link.path}"))
+            commands.append(NextCommand("use it in transformers", os.path.relpath(link.path)))
     return [NextCommand(step.what, _typed(step.command, outputs)) for step in commands]
 
 
@@ -102,4 +106,11 @@ def _mlflow_command(run_dir: Path, uri: str) -> str:
     uri = without_credentials(uri)
     if uri.startswith(("http://", "https://")):
         return uri.rstrip("/") + page
-    return f"mlflow ui --backend-store-uri {uri}  # http://127.0.0.1:5000{page}"
+    return f"mlflow ui --backend-store-uri {_beside(uri)}  # http://127.0.0.1:5000{page}"
+
+
+def _beside(uri: str) -> str:
+    """A database below this folder by its relative path, which is shorter."""
+    file = uri.removeprefix("sqlite:///")
+    here = os.getcwd() + os.sep
+    return f"sqlite:///{file.removeprefix(here)}" if file != uri and file.startswith(here) else uri

@@ -65,6 +65,7 @@ def test_trained_jobs_end_with_the_figures_that_compare_them(capfd):
     losses = [float(x) for x in re.findall(r"\[job \d\] done  val/loss ([\d.]+)  .*optimizer.lr=", told)]
     assert len(losses) == 2
     assert losses[1] < losses[0]
+    assert re.search(r"best val/loss: \[job 1\] [\d.]+  .*optimizer.lr=0?.?01|1e-2", told)
 
 
 def test_the_newest_line_of_a_job_is_told_once(tmp_path, capfd):
