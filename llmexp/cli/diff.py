@@ -15,6 +15,9 @@ EXAMPLES = """  llmexp diff RUN_A RUN_B
 
 ABSENT = "–"
 
+SHOWN = 40
+"""Rows of results that people are shown."""
+
 Pairs = dict[str, tuple[Any, Any]]
 """Key to the two values that differ; a missing one is None and not in ``has``."""
 
@@ -114,9 +117,15 @@ def _print(a: str, b: str, found: dict[str, Pairs]) -> None:
         if not pairs:
             continue
         made = table(titles[part], a, b, *(["difference>"] if part == "results" else []))
-        for key, (x, y) in pairs.items():
+        rows = list(pairs.items())
+        if part == "results":  # what only one side has, such as each of its source files, comes last
+            rows.sort(key=lambda item: None in item[1])
+            rows = rows[:SHOWN]
+        for key, (x, y) in rows:
             row(made, [key, _text(x, part), _text(y, part), *([_change(x, y)] if part == "results" else [])])
         shown.print(made)
+        if len(rows) < len(pairs):
+            shown.print(f"… and {len(pairs) - len(rows)} more (--json lists all)", style="dim")
         shown.print()
     same = [titles[part] for part, pairs in found.items() if not pairs]
     if same:

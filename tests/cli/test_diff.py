@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
+
+from llmexp.track.journal import Journal
+
 
 def test_two_runs_differ_in_what_was_set_and_in_what_came_out(world, look):
     a, b = world.run(lr=0.5), world.run(lr=0.25)
@@ -48,3 +53,13 @@ def test_a_metric_that_only_one_has_is_absent_in_the_other(world, look):
     a, b = world.run(lr=0.5), world.left(lr=0.25, steps=1)
     said = look("diff", a, b, "--json").json
     assert said["results"]["pretrain.final_loss"] == {"a": 1.5, "b": None}
+
+
+def test_what_only_one_side_has_comes_last_and_is_cut(world, look):
+    a, b = world.run(lr=0.5), world.run(lr=0.25)
+    with contextlib.closing(Journal(b / "pretrain" / "journal.jsonl")) as journal:
+        journal.metrics({f"a/{number}": 1.0 for number in range(50)}, 1)
+    out = look("diff", a, b).out
+    assert "pretrain.train/loss" in out
+    assert re.search(r"… and \d+ more \(--json lists all\)", out)
+    assert len(look("diff", a, b, "--json").json["results"]) > 50
