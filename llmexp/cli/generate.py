@@ -11,7 +11,7 @@ from typing import Any
 
 from llmexp.cli.models import OpenModel, find_model, open_model
 from llmexp.cli.places import places_of, verb_parser
-from llmexp.cli.sampling import add_sampling, sampling_of
+from llmexp.cli.sampling import add_sampling, refuse_settings, sampling_of
 from llmexp.cli.terminal import print_json
 from llmexp.cli.visible import visible
 from llmexp.config.mistakes import UserError
@@ -85,9 +85,10 @@ def _prompts(given: argparse.Namespace) -> list[str]:
     """Prompts of the command line, then of the file; of standard input where neither is given.
 
     Raises:
-        UserError: there is no prompt, or the file cannot be read as text.
+        UserError: there is no prompt, one is a setting, or the file cannot be read as text.
     """
     prompts = list(given.prompts)
+    refuse_settings(prompts)
     if given.file not in (None, "-"):
         try:
             prompts += _lines(Path(given.file).expanduser().read_text(encoding="utf-8"))

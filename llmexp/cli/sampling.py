@@ -51,6 +51,22 @@ def sampling_of(given: argparse.Namespace) -> SamplingSpec:
     return spec
 
 
+def refuse_settings(prompts: list[str]) -> None:
+    """Tell a setting that was written as an override from a prompt.
+
+    Raises:
+        UserError: a prompt is ``temperature=0.5`` or the like; names the flag.
+    """
+    names = {field.name for field in settings(SamplingSpec)} | {"seed", "device"}
+    for prompt in prompts:
+        name, equals, value = prompt.partition("=")
+        if equals and name.replace("-", "_") in names:
+            raise UserError(
+                f"'{prompt}' would be a prompt: settings of this command are flags; write {_flag(name)} {value} "
+                "(a prompt that looks like this: by --file)"
+            )
+
+
 def _check(field: dataclasses.Field[Any], value: float) -> None:
     bounds = {name: bound for name, bound in field.metadata["bounds"].items() if bound is not None}
     holds = {

@@ -65,19 +65,23 @@ def parse_lines(
         try:
             parsed.append(Line(parser.parse_override(str(line)), where, layer))
         except HydraException as error:
-            mistakes.append(
-                Mistake("", f"'{line}' is not an override", _parse_remedy(str(line), error), where)
-            )
+            remedy = _parse_remedy(str(line), parser, error)
+            mistakes.append(Mistake("", f"'{line}' is not an override", remedy, where))
     return parsed
 
 
-def _parse_remedy(line: str, error: HydraException) -> str:
+def _parse_remedy(line: str, parser: OverridesParser, error: HydraException) -> str:
     key, equals, value = line.partition("=")
     if not equals:
         return "write key=value; a list of what can be set: llmexp config"
-    if any(sign in value for sign in "=:,()[]{} '\"\\$"):
-        return f"quote the value, inside the shell's own quotes: {shlex.quote(f'{key}={quoted(value)}')}"
-    return str(error).splitlines()[0]
+    in_quotes = f"{key}={quoted(value)}"
+    try:
+        parser.parse_override(in_quotes)
+    except HydraException:
+        return str(error).splitlines()[0]
+    plain = not set(in_quotes) & set('"$`\\!')
+    shell = f'"{in_quotes}"' if plain else shlex.quote(in_quotes)
+    return f"quote the value, inside the shell's own quotes: {shell}"
 
 
 def quoted(value: str) -> str:

@@ -517,6 +517,7 @@ WRONG = [
     ),
     line("not an override", "root", "seed", "", "'seed' is not an override", "write key=value"),
     line("not an override", "data", "data.path=[a", "", "is not an override", "quote the value"),
+    line("not an override", "root", "paths.outputs=~/a", "", "is not an override", "\"paths.outputs='~/a'\""),
     line(
         "+ on a value",
         "optimizer",
