@@ -62,8 +62,8 @@ def refuse_settings(prompts: list[str]) -> None:
         name, equals, value = prompt.partition("=")
         if equals and name.replace("-", "_") in names:
             raise UserError(
-                f"'{prompt}' would be a prompt: settings of this command are flags; write {_flag(name)} {value} "
-                "(a prompt that looks like this: by --file)"
+                f"'{prompt}' would be a prompt, and settings are flags here: write {_flag(name)} {value}; "
+                "if it is a prompt, give it by --file"
             )
 
 

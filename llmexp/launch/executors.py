@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -145,6 +146,19 @@ def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def end_alone(owner: int, world: int) -> None:
+    """End this rank when the command is gone before all ranks met: nobody starts the others any more."""
+
+    def watch() -> None:
+        while not (met := sys.modules.get("torch.distributed")) or not met.is_initialized():
+            if os.getppid() != owner:
+                os._exit(STOPPED)
+            time.sleep(POLL)
+
+    if world > 1:
+        threading.Thread(target=watch, daemon=True).start()
 
 
 def write_summary(job: StageJob, summary: dict[str, Any]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from llmexp.launch.executors import job_of, tell_failure, write_summary
+from llmexp.launch.executors import end_alone, job_of, tell_failure, write_summary
 from llmexp.launch.signals import stop_on_signals
 from llmexp.stage.job import run_job
 from llmexp.track.progress import Interrupted, Progress
@@ -13,7 +13,8 @@ from llmexp.track.progress import Interrupted, Progress
 
 def main(owner: int) -> int:
     """Run the job's stage as this rank; rank 0 writes the summary. Exit codes: as the command's."""
-    rank = int(os.environ["RANK"])
+    rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    end_alone(owner, world)
     job = job_of(sys.stdin.read())
 
     def guard() -> None:
@@ -29,7 +30,7 @@ def main(owner: int) -> int:
                 guard=guard,
                 parent=job.pipeline_dir,
                 rank=rank,
-                world=int(os.environ["WORLD_SIZE"]),
+                world=world,
             )
         except Interrupted:
             return 130

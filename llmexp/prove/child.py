@@ -14,7 +14,15 @@ import time
 from pathlib import Path
 from typing import Any
 
-from llmexp.launch.executors import RankFailed, job_of, started, summary_of, tell_failure, write_summary
+from llmexp.launch.executors import (
+    RankFailed,
+    end_alone,
+    job_of,
+    started,
+    summary_of,
+    tell_failure,
+    write_summary,
+)
 from llmexp.stage.job import StageJob, run_job
 from llmexp.track.progress import Interrupted, Progress
 
@@ -82,6 +90,7 @@ def _error(run_dir: Path) -> str:
 def main(owner: int, quiet: bool, kill_after: int) -> int:
     """Run the job as this rank; rank 0 writes the summary."""
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    end_alone(owner, world)
     job = job_of(sys.stdin.read())
     killer = Killer(kill_after) if kill_after and rank == 0 else None
 

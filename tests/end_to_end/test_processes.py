@@ -224,6 +224,16 @@ def test_a_rank_that_begins_after_the_command_was_killed_ends_too_and_leaves_no_
     assert [path for path in files if b"hunter2" in path.read_bytes()] == []
 
 
+def test_a_rank_that_waits_for_one_that_never_begins_ends_with_the_command(again):
+    with running(again, *ENDLESS) as process:
+        wait_until(lambda: process.poll() is not None or len(ranks(again)) == 2, "ranks", poll=0.001)
+        process.send_signal(signal.SIGSTOP)
+        ranks(again)[1].kill()
+        os.kill(process.pid, signal.SIGKILL)
+        nothing_is_left(again, seconds=30)
+        process.communicate()
+
+
 def test_a_mistake_that_a_rank_finds_ends_the_command_as_a_mistake(again):
     done = run(again, *SMALL, *TWO, "trainer.max_steps=13", "trainer.resume=notes")
     assert done.returncode == 2, done.stderr
