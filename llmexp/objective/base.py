@@ -60,6 +60,8 @@ class Objective(ABC):
         "is every prompt longer than loader.seq_len, or does the chat template mark no assistant turn?"
     )
     """What to look at when no token of the data counts."""
+    why_empty: ClassVar[str] = "none of its tokens counts"
+    """Why there is nothing to learn from a step in which no token counts."""
 
     def count(self, batch: TokenBatch) -> Tensor:
         """The number of tokens that count in ``batch``, a scalar int64; asked before anything is computed."""

@@ -43,6 +43,7 @@ class GRPO(Objective):
         "are all completions cut off (raise rollout.max_new_tokens), or all rewards of each prompt equal "
         "(raise rollout.group_size or rollout.temperature, or set rollout.drop_equal_groups=false)?"
     )
+    why_empty: ClassVar[str] = "all rewards of each prompt are equal, or its completions are cut off"
 
     def __init__(
         self,

@@ -144,7 +144,7 @@ def _loop(run: Run, run_dir: Path, description: str) -> None:
             loop.close()
             if empty := len(run.empty_steps):
                 steps = run.position.step
-                run.progress.line(f"  {description}: nothing counted in {empty} of {steps} steps")
+                run.progress.line(f"  {description}: {empty} of {steps} steps taught nothing")
 
 
 def _result(run: Run) -> FitResult:

@@ -110,9 +110,9 @@ class TrainingLoop(pl.LightningModule):
         run.tracker.event("no_counted_tokens", step=step)
         if not run.empty_steps:
             log.warning(
-                "step %d: none of its %d tokens counts; it is passed over, as will be others like it",
+                "step %d teaches nothing: %s; it is passed over, as will be others like it",
                 step,
-                outcome.tokens,
+                run.objective.why_empty,
             )
         self._boundary.after(outcome, None)
 

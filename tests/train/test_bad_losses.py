@@ -212,12 +212,15 @@ def test_data_in_which_nothing_counts_ends_before_any_step_with_advice(tmp_path)
     assert weights_hash(model) == before
 
 
-def test_a_batch_in_which_nothing_counts_is_passed_over_told_at_the_end_and_logged_as_nan(tmp_path, capsys):
+def test_a_batch_in_which_nothing_counts_is_passed_over_told_once_and_logged_as_nan(tmp_path, capsys, caplog):
     source, tracker = tiny.Sequences(), tiny.Recorder()
     source.empty_steps = {3}
     result = tiny.train(tmp_path, source=source, tracker=tracker, progress=Progress())
     assert (result.steps, result.skipped) == (12, 1)
-    assert "nothing counted in 1 of 12 steps" in capsys.readouterr().err
+    assert "1 of 12 steps taught nothing" in capsys.readouterr().err
+    assert [record.getMessage() for record in caplog.records if "teaches nothing" in record.getMessage()] == [
+        "step 4 teaches nothing: none of its tokens counts; it is passed over, as will be others like it"
+    ]
     assert math.isnan(tracker.values["train/loss"][4])
     assert "no_counted_tokens" in tracker.kinds()
 
