@@ -95,7 +95,7 @@ def _check_sides(source: Source, census: Census) -> None:
         raise BadData("the source gave no document")
     if source.must_hold_out() and not (train and heldout):
         raise BadData(
-            f"{census.total} documents are too few to train on some and hold out others: give more text, "
+            f"too few documents to train on some and hold out others ({census.total}): give more text, "
             "cut it finer (data.piece_chars of text_files), or set data.heldout=0"
         )
 
