@@ -48,7 +48,7 @@ from llmexp.config.lines import (
 from llmexp.config.mistakes import CompositionError, choices, nearest
 from llmexp.config.pipeline import Pipeline, effective_pipeline
 from llmexp.config.spec import Mistake
-from llmexp.config.typed import Typing, field_types, leaves, source_of, spec_class
+from llmexp.config.typed import Typing, anchor_references, field_types, leaves, source_of, spec_class
 from llmexp.config.unclaimed import unclaimed
 from llmexp.config.values import apply_value
 
@@ -311,6 +311,7 @@ class SpecLoader(ConfigLoaderImpl):  # type: ignore[misc]
             strict = aimed.strict and not _rechosen(aimed.line, usable)
             if self._apply(config, [aimed.line], sources, path, strict=strict) and aimed.index is not None:
                 taken.add(aimed.index)
+        anchor_references(config, path)
         return Composed(config, sources, taken)
 
     def _apply(

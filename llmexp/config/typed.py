@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import importlib.metadata
+import re
 import types
 import typing
 from collections.abc import Iterator
@@ -230,6 +231,28 @@ def _wrong_scalar(kind: Any, value: Any, from_file: bool) -> tuple[str, str] | N
             "YAML reads 010 as 8 and 12:30 as 750: put the value in quotes",
         )
     return None
+
+
+REFERENCE = re.compile(r"\$\{(\.*)([^.:{}][^:{}]*)\}")
+"""An interpolation of another place: its leading dots, and the path after them."""
+
+
+def anchor_references(config: DictConfig, path: str) -> None:
+    """Let interpolations in a composition that will be put at ``path`` name its keys as if it were the root.
+
+    ``${model.n_heads}`` of the stage at ``stages.pretrain`` becomes ``${stages.pretrain.model.n_heads}``;
+    what is no key of it is the root's.
+    """
+
+    def anchored(found: re.Match[str]) -> str:
+        dots, name = found.groups()
+        own = not dots and re.split(r"[.\[]", name, maxsplit=1)[0] in config
+        return f"${{{path}.{name}}}" if own else found[0]
+
+    for holder, key, _ in list(leaves(config)):
+        raw = written(holder, key)
+        if isinstance(raw, str) and "${" in raw:
+            holder[key] = REFERENCE.sub(anchored, raw)
 
 
 def leaves(node: Any, path: str = "") -> Iterator[tuple[DictConfig | ListConfig, Any, str]]:

@@ -12,17 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf.errors import InterpolationKeyError, OmegaConfBaseException
 
-from llmexp.config.mistakes import choices, nearest
+from llmexp.config.mistakes import choices, nearest, nearest_key
 from llmexp.config.spec import Mistake, Spec, settings
-from llmexp.config.typed import describe, field_types, leaves, source_of, written
+from llmexp.config.typed import REFERENCE, describe, field_types, leaves, source_of, written
 
 CREDENTIALS = re.compile(r"\w+://([^/\s]+)@")
 """The user and password of an address: all before the last @ of its host's part."""
-
-REFERENCE = re.compile(r"\$\{(\.*)([^.:{}][^:{}]*)\}")
-"""An interpolation of another place."""
 
 
 class Materialise:
@@ -67,9 +64,13 @@ class Materialise:
         try:
             value = node[key]
         except OmegaConfBaseException as error:
-            why = str(error).splitlines()[0]
+            raw, why = written(node, key), str(error).splitlines()[0]
             remedy = "name a key that exists, or set the environment variable"
-            self.wrong(path, f"{written(node, key)} cannot be resolved: {why}", remedy)
+            if isinstance(error, InterpolationKeyError):
+                known = {leaf for _, _, leaf in leaves(node._get_root())}
+                named = [target for target in _targets(path, str(raw)) if target not in known]
+                remedy = nearest_key(named[0], known) if named else remedy
+            self.wrong(path, f"{raw} cannot be resolved: {why}", remedy or "name a key that exists")
             return None
         if isinstance(value, DictConfig):
             if value._metadata.object_type not in (dict, None):

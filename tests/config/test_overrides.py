@@ -185,3 +185,12 @@ def test_hydras_information_is_there(llmexp):
         said = llmexp("--info", what)
         assert (said.code, said.err) == (0, "")
         assert said.out
+
+
+def test_a_value_follows_another_of_its_stage_and_one_of_another_stage(compose):
+    lines = ["stage=sft", "model.max_seq_len=600", "pretrain.loader.seq_len=${model.max_seq_len}"]
+    nodes = compose(
+        *lines, "sft.optimizer.lr=${stages.pretrain.optimizer.lr}", "pretrain.optimizer.lr=0.5"
+    ).nodes
+    assert nodes["pretrain"].spec.loader.seq_len == 600
+    assert nodes["sft"].spec.optimizer.lr == 0.5

@@ -341,6 +341,14 @@ WRONG = [
     ),
     line(
         "bad interpolation",
+        "model",
+        "model.n_layers=${model.n_head}",
+        "pretrain.model.n_layers",
+        "'stages.pretrain.model.n_head' not found",
+        "Did you mean 'stages.pretrain.model.n_heads'?",
+    ),
+    line(
+        "bad interpolation",
         "tracking",
         "tracking.experiment=${nope:x}",
         "tracking.experiment",
