@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from llmexp.config.mistakes import CompositionError
 from llmexp.config.spec import Mistake
 from llmexp.launch.signals import stop_on_signals
 from llmexp.report.summary import headline
+from llmexp.report.tables import METRICS
 from llmexp.stage.reporting import report_data
 from llmexp.track.masking import without_credentials
 from llmexp.track.progress import INTERVAL, Interrupted
@@ -172,7 +174,7 @@ class Relay:
             _say(f"{self._name} {newest}")
 
 
-HIGHER = ("exact_match", "val/reward")
+RISES = {metric.key for metric in METRICS if metric.rises} | {"val/reward", "val/exact_match"}
 """Figures of which more is better."""
 
 
@@ -187,12 +189,20 @@ def _table(returns: list[JobReturn]) -> None:
             found[number] = figures
             words = "done  " + "  ".join(f"{key} {value:.4g}" for key, value in figures.items())
         _say(f"[job {number}] {words}  {' '.join(job.overrides or [])}")
-    shared = [key for key in next(iter(found.values()), {}) if all(key in one for one in found.values())]
-    if not shared or len(found) < 2:
-        return
-    key = shared[0]
-    best = (max if key in HIGHER else min)(found, key=lambda number: found[number][key])
-    _say(f"best {key}: [job {best}] {found[best][key]:.4g}  {' '.join(returns[best].overrides or [])}")
+    for key, best in _best(found).items():
+        _say(f"best {key}: [job {best}] {found[best][key]:.4g}  {' '.join(returns[best].overrides or [])}")
+
+
+def _best(found: dict[int, dict[str, float]]) -> dict[str, int]:
+    """The best job by each figure that several have; one that is not finite is never the best."""
+    best = {}
+    for key in dict.fromkeys(key for figures in found.values() for key in figures):
+        finite = {
+            n: figures[key] for n, figures in found.items() if math.isfinite(figures.get(key, math.nan))
+        }
+        if len(finite) > 1:
+            best[key] = (max if key in RISES else min)(finite, key=lambda n: finite[n])
+    return best
 
 
 def _say(text: str) -> None:

@@ -120,7 +120,8 @@ def _print(a: str, b: str, found: dict[str, Pairs]) -> None:
         rows = list(pairs.items())
         if part == "results":  # what only one side has, such as each of its source files, comes last
             rows.sort(key=lambda item: None in item[1])
-            rows = rows[:SHOWN]
+            both = sum(None not in pair for pair in pairs.values())
+            rows = rows[: max(SHOWN, both)]
         for key, (x, y) in rows:
             row(made, [key, _text(x, part), _text(y, part), *([_change(x, y)] if part == "results" else [])])
         shown.print(made)

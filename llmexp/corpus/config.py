@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import glob
 import os
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -113,19 +114,34 @@ class EncodedDataSpec(FileDataSpec):
 
 def path_mistakes(path: str, name: str) -> Iterator[Mistake]:
     """What is wrong with a path or glob that must name something on this machine."""
-    expanded = os.path.expanduser(path)
-    if path == MISSING or os.path.isfile(expanded):  # a missing value is told once, by what looks for those
+    if path == MISSING:  # it is told once, by what looks for those
         return
+    expanded = os.path.expanduser(path)
     try:
-        if os.path.isdir(expanded):
+        mode = _mode(expanded)
+        if stat.S_ISDIR(mode):
             if next(walk(expanded, hidden=False), None) is None:
                 yield Mistake(name, f"{path} holds no file", "give a folder with files, a file or a glob")
-        elif not glob.has_magic(expanded):
-            yield Mistake(name, f"{path} does not exist", "give a file, a folder or a glob")
-        elif next(matches(expanded), None) is None:
+        elif mode and not stat.S_ISREG(mode):
+            yield Mistake(name, f"{path} is neither a file nor a folder", "give a file, a folder or a glob")
+        elif not mode and not glob.has_magic(expanded):
+            problem = f"{path} does not exist" if path else "is empty"
+            yield Mistake(name, problem, "give a file, a folder or a glob")
+        elif not mode and next(matches(expanded), None) is None:
             yield Mistake(name, f"{path} matches no file", "quote the glob, and use ** for subfolders")
     except PermissionError as error:
-        yield Mistake(name, f"{error.filename} may not be read by this user", "change its permissions")
+        remedy = "change its permissions, or name paths without it"
+        yield Mistake(name, f"{error.filename} may not be read by this user", remedy)
+
+
+def _mode(path: str) -> int:
+    """Of what is there, links followed; 0 where there is nothing. Raises PermissionError."""
+    try:
+        return os.stat(path).st_mode
+    except PermissionError:
+        raise
+    except OSError:
+        return 0
 
 
 @dataclass(kw_only=True)

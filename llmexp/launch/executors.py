@@ -148,11 +148,17 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def _ranks_met() -> bool:
+    """Whether this rank has joined the others; asked while the module is not loaded, or not yet whole."""
+    joined = getattr(sys.modules.get("torch.distributed"), "is_initialized", None)
+    return joined is not None and joined()
+
+
 def end_alone(owner: int, world: int) -> None:
     """End this rank when the command is gone before all ranks met: nobody starts the others any more."""
 
     def watch() -> None:
-        while not (met := sys.modules.get("torch.distributed")) or not met.is_initialized():
+        while not _ranks_met():
             if os.getppid() != owner:
                 os._exit(STOPPED)
             time.sleep(POLL)

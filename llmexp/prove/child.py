@@ -77,7 +77,10 @@ def run(
     if kill_after is not None and codes[0] == -signal.SIGKILL:
         return None
     if any(codes):
-        raise RankFailed(f"training ended with exit code {next(filter(None, codes))}: {_error(job.run_dir)}")
+        code = next(filter(None, codes))
+        error = RankFailed(f"training ended with exit code {code}: {_error(job.run_dir)}")
+        error.exit_code = code
+        raise error
     return summary_of(job)
 
 
@@ -112,6 +115,8 @@ def main(owner: int, quiet: bool, kill_after: int) -> int:
                 rank=rank,
                 world=world,
             )
+        except Interrupted:
+            return 130
         except Exception as error:
             return tell_failure(job, error, rank)
     if rank == 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -141,7 +142,9 @@ class Unfinished:
     def all(self) -> Iterator[Path]:
         """The run folders that marks lead to."""
         for mark in sorted(self.folder.iterdir()) if self.folder.is_dir() else ():
-            if not mark.name.startswith("."):  # else it is being written
+            if mark.name.startswith("."):  # it is being written
+                continue
+            with contextlib.suppress(FileNotFoundError):  # its run has ended meanwhile
                 yield self.marked(mark.name)
 
     def put(self, identity: str, run_dir: Path) -> None:

@@ -53,12 +53,14 @@ class PathsSpec(Spec):
         """A folder to write into, and at least one store, none named twice."""
         if not self.outputs:  # as an unset variable of the shell gives it: the stores would lie in /
             yield Mistake("outputs", "is empty", "name a folder, such as outputs")
-        others = [root for root in self.store if not Path(root).is_relative_to(self.outputs)]
-        for key, folder in (("outputs", self.outputs), *(("store", root) for root in others)):
+        told: set[str | Path] = set()  # of the default store, which lies in outputs, nothing is told twice
+        for key, folder in (("outputs", self.outputs), *(("store", root) for root in self.store)):
             place = nearest_existing(folder)
-            if not place.is_dir():
+            if not place.is_dir() and place not in told:
+                told.add(place)
                 yield Mistake(key, f"{place} is no folder", "name a folder, which is made if need be")
-            if folder.startswith("~"):
+            if folder.startswith("~") and "~" not in told:
+                told.add("~")
                 whole = os.path.expanduser(folder)
                 yield Mistake(key, f"{folder}: no shell puts a home folder for ~ here", f"write {whole}")
         if not self.store:

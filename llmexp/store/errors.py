@@ -65,8 +65,8 @@ class Ambiguous(StoreError):
         super().__init__(f"{reference!r} starts {count} artifacts: {shown}. Give more characters")
 
 
-_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}
-"""A disk, a quota or a limit takes no more, or takes nothing: no fault of llmexp's."""
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+"""A disk, a quota or a limit takes no more: no fault of llmexp's."""
 
 
 def no_room(error: BaseException | None) -> str | None:
@@ -77,5 +77,5 @@ def no_room(error: BaseException | None) -> str | None:
         # Libraries written in Rust (safetensors, tokenizers) hand on the words without the number.
         if "(os error 28)" in str(error) or os.strerror(errno.ENOSPC) in str(error):
             return os.strerror(errno.ENOSPC)
-        error = error.__cause__ or error.__context__
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     return None

@@ -15,12 +15,12 @@ ADDRESS = re.compile(r"(\w+\\?://)([^/\s]+)@")
 Hydra writes a sweep's lines with a backslash before each colon, and before each equals sign."""
 
 QUERY = re.compile(
-    r"([?&](?:[\w-]*[_-])?"
-    r"(?:passw(?:or)?d|passphrase|pwd|token|secret|auth|sig|signature|credential|(?:api|access)?[_-]?key)\\?=)"
+    r"([?&](?:[\w-]*(?:passw(?:or)?d|passphrase|pwd|token|secret|signature|credential|(?:api|access)[_-]?key)"
+    r"|(?:[\w-]*[_-])?(?:auth|sig|key))\\?=)"
     r"([^&#\s]*[^&#\s'\"\])}>,])",
     re.IGNORECASE,
 )
-"""A password or key among the parameters of an address."""
+"""A password or key among the parameters of an address; ``monkey`` and the like are none."""
 
 
 def mask_of(secrets: Iterable[str]) -> Mask:

@@ -57,9 +57,14 @@ def test_a_metric_that_only_one_has_is_absent_in_the_other(world, look):
 
 def test_what_only_one_side_has_comes_last_and_is_cut(world, look):
     a, b = world.run(lr=0.5), world.run(lr=0.25)
+    for run, value in ((a, 1.0), (b, 2.0)):
+        with contextlib.closing(Journal(run / "pretrain" / "journal.jsonl")) as journal:
+            journal.metrics({f"both/{number}": value for number in range(50)}, 1)
     with contextlib.closing(Journal(b / "pretrain" / "journal.jsonl")) as journal:
         journal.metrics({f"a/{number}": 1.0 for number in range(50)}, 1)
     out = look("diff", a, b).out
     assert "pretrain.train/loss" in out
+    assert all(f"both/{number} " in out for number in range(50))
+    assert "pretrain.a/0" not in out
     assert re.search(r"… and \d+ more \(--json lists all\)", out)
     assert len(look("diff", a, b, "--json").json["results"]) > 50

@@ -525,6 +525,26 @@ WRONG = [
     ),
     line("not an override", "root", "seed", "", "'seed' is not an override", "write key=value"),
     line("not an override", "data", "data.path=[a", "", "is not an override", "quote the value"),
+    line(
+        "no folder",
+        "root",
+        "paths.store=[/dev/null]",
+        "paths.store",
+        "/dev/null is no folder",
+        "name a folder",
+    ),
+    line(
+        "not a file",
+        "data",
+        "data.path=/dev/null",
+        "collect.data.path",
+        "neither a file nor",
+        "give a file",
+        "data=text_files",
+    ),
+    line(
+        "not a file", "data", "data.path=", "collect.data.path", "is empty", "give a file", "data=text_files"
+    ),
     line("not an override", "root", "paths.outputs=~/a", "", "is not an override", "\"paths.outputs='~/a'\""),
     line(
         "+ on a value",

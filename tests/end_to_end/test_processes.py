@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 import psutil
 import pytest
@@ -141,7 +141,6 @@ def test_ranks_end_by_themselves_when_the_command_is_killed(again):
 IMPATIENT = """
 import sys
 from llmexp.cli.main import main
-from llmexp.config.mistakes import UserError
 from llmexp.launch import executors
 executors.GRACE = 0.5
 sys.exit(main())
@@ -232,6 +231,11 @@ def test_a_rank_that_waits_for_one_that_never_begins_ends_with_the_command(again
         os.kill(process.pid, signal.SIGKILL)
         nothing_is_left(again, seconds=30)
         process.communicate()
+
+
+def test_whether_ranks_have_met_is_asked_while_the_module_is_loading(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch.distributed", ModuleType("torch.distributed"))
+    assert not executors._ranks_met()
 
 
 def test_a_mistake_that_a_rank_finds_ends_the_command_as_a_mistake(again):

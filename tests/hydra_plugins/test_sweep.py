@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from hydra_plugins.llmexp_launcher._core import Relay
+from hydra_plugins.llmexp_launcher._core import Relay, _best
 from llmexp.cli.main import main
 from llmexp.stage.runs import find_run
 
@@ -65,7 +65,18 @@ def test_trained_jobs_end_with_the_figures_that_compare_them(capfd):
     losses = [float(x) for x in re.findall(r"\[job \d\] done  val/loss ([\d.]+)  .*optimizer.lr=", told)]
     assert len(losses) == 2
     assert losses[1] < losses[0]
-    assert re.search(r"best val/loss: \[job 1\] [\d.]+  .*optimizer.lr=0?.?01|1e-2", told)
+    assert re.search(r"best val/loss: \[job 1\] [\d.]+  .*optimizer.lr=(?:0\.01|1e-2)", told)
+
+
+def test_the_best_job_is_told_for_each_figure_that_several_have():
+    nan = float("nan")
+    found = {
+        0: {"bits_per_byte": nan, "exact_match": 0.9, "ece": 0.1},
+        2: {"bits_per_byte": 1.5, "exact_match": 0.95},
+        3: {"bits_per_byte": 1.4, "exact_match": nan},
+    }
+    assert _best(found) == {"bits_per_byte": 3, "exact_match": 2}
+    assert _best({0: {"val/loss": 1.0}}) == {}
 
 
 def test_the_newest_line_of_a_job_is_told_once(tmp_path, capfd):
