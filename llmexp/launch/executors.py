@@ -10,9 +10,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -20,12 +18,10 @@ from typing import Any, BinaryIO
 
 from llmexp.config.spec import as_data
 from llmexp.launch.config import LauncherSpec, ProcessesSpec
-from llmexp.launch.mistakes import is_mistake
 from llmexp.stage.context import External, Input
 from llmexp.stage.job import StageJob, run_job
 from llmexp.stage.runner import Execute
 from llmexp.store.machine import cores
-from llmexp.track.masking import mask_of
 from llmexp.track.progress import Interrupted, Progress
 from llmexp.track.tracker import Tracker
 
@@ -146,43 +142,6 @@ def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
-
-
-def _ranks_met() -> bool:
-    """Whether this rank has joined the others; asked while the module is not loaded, or not yet whole."""
-    joined = getattr(sys.modules.get("torch.distributed"), "is_initialized", None)
-    return joined is not None and joined()
-
-
-def end_alone(owner: int, world: int) -> None:
-    """End this rank when the command is gone before all ranks met: nobody starts the others any more."""
-
-    def watch() -> None:
-        while not _ranks_met():
-            if os.getppid() != owner:
-                os._exit(STOPPED)
-            time.sleep(POLL)
-
-    if world > 1:
-        threading.Thread(target=watch, daemon=True).start()
-
-
-def write_summary(job: StageJob, summary: dict[str, Any]) -> None:
-    """Say, as rank 0, what the stage came to."""
-    (job.run_dir / RANKS / SUMMARY).write_text(json.dumps(summary))
-
-
-def tell_failure(job: StageJob, error: Exception, rank: int) -> int:
-    """Say why a rank ends, without what is secret; its exit code.
-
-    Rank 0 speaks to the terminal, and its traceback is in ``error.txt``; the others write theirs.
-    """
-    mistake = is_mistake(error)
-    text = str(error) if mistake else f"{type(error).__name__}: {error}"
-    if rank and not mistake:
-        text = "".join(traceback.format_exception(error)).rstrip()
-    sys.stderr.write(mask_of(job.secrets)(text) + "\n")
-    return 2 if mistake else 1
 
 
 def summary_of(job: StageJob) -> dict[str, Any]:

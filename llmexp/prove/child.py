@@ -14,17 +14,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from llmexp.launch.executors import (
-    RankFailed,
-    end_alone,
-    job_of,
-    started,
-    summary_of,
-    tell_failure,
-    write_summary,
-)
-from llmexp.stage.job import StageJob, run_job
-from llmexp.track.progress import Interrupted, Progress
+from llmexp.launch.executors import RankFailed, started, summary_of
+from llmexp.launch.rank import run_rank
+from llmexp.stage.job import StageJob
 
 POLL = 0.05
 """Seconds between two looks at the processes."""
@@ -91,37 +83,9 @@ def _error(run_dir: Path) -> str:
 
 
 def main(owner: int, quiet: bool, kill_after: int) -> int:
-    """Run the job as this rank; rank 0 writes the summary."""
-    rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    end_alone(owner, world)
-    job = job_of(sys.stdin.read())
-    killer = Killer(kill_after) if kill_after and rank == 0 else None
-
-    def guard() -> None:
-        if os.getppid() != owner:
-            raise Interrupted("the process that started the proof is gone")
-
-    def should_stop() -> bool:
-        return (killer is not None and killer()) or os.getppid() != owner
-
-    with Progress(quiet=quiet or rank != 0) as progress:
-        try:
-            summary = run_job(
-                job,
-                progress=progress,
-                should_stop=should_stop,
-                guard=guard,
-                parent=job.pipeline_dir,
-                rank=rank,
-                world=world,
-            )
-        except Interrupted:
-            return 130
-        except Exception as error:
-            return tell_failure(job, error, rank)
-    if rank == 0:
-        write_summary(job, summary)
-    return 0
+    """A rank that no signal stops, and that may be killed."""
+    kills = kill_after and int(os.environ["RANK"]) == 0
+    return run_rank(owner, should_stop=Killer(kill_after) if kills else lambda: False, quiet=quiet)
 
 
 if __name__ == "__main__":

@@ -142,9 +142,9 @@ def _loop(run: Run, run_dir: Path, description: str) -> None:
             boundary.conclude()
         finally:
             loop.close()
-            if empty := len(run.empty_steps):
-                steps = run.position.step
-                run.progress.line(f"  {description}: {empty} of {steps} steps taught nothing")
+            if run.position.empty:
+                count = f"{run.position.empty} of {run.position.step} steps"
+                run.progress.line(f"  {description}: {count} taught nothing")
 
 
 def _result(run: Run) -> FitResult:

@@ -108,12 +108,13 @@ class TrainingLoop(pl.LightningModule):
                 f"{run.objective.nothing_counts}"
             )
         run.tracker.event("no_counted_tokens", step=step)
-        if not run.empty_steps:
+        if not position.empty:
             log.warning(
                 "step %d teaches nothing: %s; it is passed over, as will be others like it",
                 step,
                 run.objective.why_empty,
             )
+        position.empty += 1
         self._boundary.after(outcome, None)
 
     def _handle_bad(self, reason: str, outcome: Outcome, micro_batches: Sequence[Batch]) -> None:

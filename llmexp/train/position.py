@@ -18,6 +18,8 @@ class Position:
     step: int = 0
     skipped: list[int] = field(default_factory=list)
     """Steps (counted from 1) on which the optimizer was not stepped."""
+    empty: int = 0
+    """How many of them were so because nothing counted, and not because the loss was bad."""
     samples: int = 0
     """Sequences consumed, over all ranks."""
     tokens: int = 0

@@ -99,11 +99,6 @@ class Run:
             return self.position.step >= self.total
         return self.position.seconds >= (self.trainer.max_seconds or 0.0)
 
-    @property
-    def empty_steps(self) -> list[int]:
-        """Steps so far in which nothing counted."""
-        return [step for step in self.position.skipped if step not in self.bad_steps]
-
     def computing(self) -> AbstractContextManager[Any]:
         """The precision of passes outside the loss: what samples or measures the model is what is trained."""
         return autocast(self.mesh.device, bf16=self.trainer.precision is Precision.bf16)

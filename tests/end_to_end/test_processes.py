@@ -18,6 +18,7 @@ from commands import SMALL, kill, left_behind, must, nothing_is_left, run, runni
 
 from llmexp.config.mistakes import UserError
 from llmexp.launch import executors
+from llmexp.launch.rank import _ranks_met, tell_failure
 from llmexp.store.machine import cores
 from llmexp.track.progress import Interrupted, Progress
 from llmexp.track.runs import read_metrics
@@ -235,7 +236,7 @@ def test_a_rank_that_waits_for_one_that_never_begins_ends_with_the_command(again
 
 def test_whether_ranks_have_met_is_asked_while_the_module_is_loading(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch.distributed", ModuleType("torch.distributed"))
-    assert not executors._ranks_met()
+    assert not _ranks_met()
 
 
 def test_a_mistake_that_a_rank_finds_ends_the_command_as_a_mistake(again):
@@ -250,14 +251,14 @@ def test_a_mesh_that_does_not_fit_the_launcher_is_a_mistake(done_once):
     assert "dp_replicate" in done.stderr
 
 
-@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("number", [0, 1])
 @pytest.mark.parametrize("error, code", [(ValueError, 1), (UserError, 2)])
-def test_what_a_rank_says_of_its_end_has_no_secret(capsys, rank, error, code):
+def test_what_a_rank_says_of_its_end_has_no_secret(capsys, number, error, code):
     with pytest.raises(error) as raised:
         raise error("cannot read s3cr3t-value")
     job = SimpleNamespace(secrets=frozenset({"s3cr3t-value"}))
-    assert executors.tell_failure(job, raised.value, rank) == code
+    assert tell_failure(job, raised.value, number) == code
     said = capsys.readouterr().err
     assert "cannot read ***" in said
     assert "s3cr3t-value" not in said
-    assert ("Traceback" in said) == (rank == 1 and code == 1)
+    assert ("Traceback" in said) == (number == 1 and code == 1)

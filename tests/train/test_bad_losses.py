@@ -225,6 +225,13 @@ def test_a_batch_in_which_nothing_counts_is_passed_over_told_once_and_logged_as_
     assert "no_counted_tokens" in tracker.kinds()
 
 
+def test_a_bad_step_of_the_run_that_is_gone_on_from_is_no_step_that_taught_nothing(tmp_path, capsys):
+    tiny.train(tmp_path / "a", objective=Poisoned({6}), trainer=policy("skip"))
+    longer = tiny.trainer(max_steps=14, resume=str(tmp_path / "a"))
+    assert tiny.train(tmp_path / "b", trainer=longer, progress=Progress()).skipped == 1
+    assert "taught nothing" not in capsys.readouterr().err
+
+
 def test_a_run_that_learned_nothing_is_not_taken_for_finished_when_started_again(tmp_path):
     for _ in range(2):
         source = tiny.Sequences()
