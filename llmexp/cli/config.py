@@ -217,7 +217,7 @@ def _print_field(shown: Console, field: dict[str, Any]) -> None:
             "  ", (notes, "dim"),
         )
     )  # fmt: skip
-    shown.print(Padding(Text(field["description"]), (0, 0, 0, 6)))
+    shown.print(Padding(Text(field["description"]), (0, 0, 0, 6), expand=False))
 
 
 def _short(source: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import importlib
+import itertools
 import os
 import sys
 import traceback
@@ -74,6 +75,10 @@ def main(argv: list[str] | None = None) -> int:
 
 def _called(verb: str, args: list[str]) -> int:
     """Run the verb; what says how to call llmexp loads none."""
+    if verb == "run" and (late := _late_verb(args)):
+        from llmexp.config.mistakes import UserError
+
+        raise UserError(f"the verb comes first: llmexp {late} {args[0]} …")
     if verb == "run" and args and args[0].isalpha():  # an override has a sign in it: = ~ + @
         from llmexp.config.mistakes import UserError
 
@@ -95,6 +100,12 @@ def _called(verb: str, args: list[str]) -> int:
         sys.stdout.write(f"llmexp {version('llmexp')}\n")
         return 0
     return int(importlib.import_module(f"llmexp.cli.{verb}").main(args))
+
+
+def _late_verb(args: list[str]) -> str | None:
+    """A verb that stands behind overrides; what follows a flag may be its value."""
+    pairs = itertools.pairwise(args)
+    return next((arg for before, arg in pairs if arg in VERBS and not before.startswith("-")), None)
 
 
 def _only_prints(verb: str, args: list[str]) -> bool:

@@ -109,12 +109,16 @@ def _sweep(given: argparse.Namespace) -> int:
     from hydra.core.utils import JobStatus
 
     opened = session(given.config_dir, to_run=True)
-    batches = opened.hydra.multirun(
-        config_name="config",
-        task_function=lambda _: None,
-        overrides=given.overrides,
-        with_log_configuration=False,
-    )
+    try:
+        batches = opened.hydra.multirun(
+            config_name="config",
+            task_function=lambda _: None,
+            overrides=given.overrides,
+            with_log_configuration=False,
+        )
+    except PermissionError as error:  # of the sweep's own folder: a job's is told by the job
+        where = f"{error.filename} may not be written to"
+        raise UserError(f"{where}: set paths.outputs (or hydra.sweep.dir) to a folder that may") from error
     failed = sum(job.status == JobStatus.FAILED for batch in batches or [] for job in batch)
     return 1 if failed else 0
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import math
+import re
 from typing import Any
 
 from llmexp.config.mistakes import UserError
@@ -59,8 +60,8 @@ def refuse_settings(prompts: list[str]) -> None:
     """
     names = {field.name for field in settings(SamplingSpec)} | {"seed", "device"}
     for prompt in prompts:
-        name, equals, value = prompt.partition("=")
-        if equals and name.replace("-", "_") in names:
+        name, _, value = prompt.partition("=")
+        if name.replace("-", "_") in names and re.fullmatch(r"[\w.+-]+", value):
             raise UserError(
                 f"'{prompt}' would be a prompt, and settings are flags here: write {_flag(name)} {value}; "
                 "if it is a prompt, give it by --file"

@@ -64,7 +64,8 @@ def _print(states: list[RunState], earlier: int) -> None:
         head += [f"  {part}" for part in (_clock(state.seconds), _begun(state.created)) if part]
         shown.print(_line(*head), soft_wrap=True)
         if all(stage.cached for stage in state.stages):
-            shown.print(f"  {len(state.stages)} stages, all found in the store\n", style="dim")
+            count = "the stage was" if len(state.stages) == 1 else f"all {len(state.stages)} stages were"
+            shown.print(f"  {count} found in the store\n", style="dim")
             continue
         made = table("  stage", "state", "step>", "loss>", "tokens/s>", "time>", "left>", "")
         for stage in state.stages:

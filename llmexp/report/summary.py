@@ -203,10 +203,11 @@ def _closing(data: ReportData, report: Path | None, next_commands: list[NextComm
     rows = []
     if data.seconds is not None:
         cached = sum(row.cached for row in data.stages)
-        count = f"{len(data.stages)} stage{'' if len(data.stages) == 1 else 's'}"
+        one = len(data.stages) == 1
+        count = "1 stage" if one else f"{len(data.stages)} stages"
         about = f"{count}, {cached} found in the store" if data.stages else ""
         if cached and cached == len(data.stages):
-            rows.append(("stages", f"all {count} found in the store"))
+            rows.append(("stages", f"{'' if one else 'all '}{count} found in the store"))
         else:
             rows.append(("time", f"{duration(data.seconds)} [dim]{about}[/]"))
     if report is not None:

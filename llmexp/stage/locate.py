@@ -13,6 +13,7 @@ from llmexp.stage.context import External, Input
 from llmexp.stage.given import WrongInput, find_given, on_hub, references
 from llmexp.stage.graph import Composition, Node
 from llmexp.stage.runs import PipelineRecord, part_at
+from llmexp.store.errors import KeepsChanging
 from llmexp.store.fingerprint import file_sha256, fingerprint, user_sources
 from llmexp.store.store import Store
 
@@ -103,7 +104,7 @@ def check_given(node: Node, store: Store) -> None:
             continue
         try:
             there = External.at(one.kind, one.path, store.hasher).fingerprint
-        except (OSError, RuntimeError) as error:
+        except (OSError, KeepsChanging) as error:
             raise UserError(f"{node.name}: {error}. Run the same command again") from error
         if there != one.fingerprint:
             raise UserError(
@@ -146,10 +147,10 @@ def _data_hashes(node: Node, store: Store) -> dict[str, str]:
         return {what: store.hasher.content_hash(paths) for what, paths in found.items() if paths}
     except PermissionError as error:
         raise UserError(
-            f"{node.name}: {error.filename} may not be read by this user: change its permissions, "
+            f"{node.name}: {error.filename or error} may not be read by this user: change its permissions, "
             "or name paths without it"
         ) from error
-    except (BadData, FileNotFoundError, RuntimeError) as error:
+    except (BadData, FileNotFoundError, KeepsChanging) as error:
         raise UserError(f"{node.name}: {error}") from error
 
 

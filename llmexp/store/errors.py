@@ -47,6 +47,10 @@ class LeaseLost(StoreError):
     """Another process took this build over (this one was stopped, or cut off, for too long)."""
 
 
+class KeepsChanging(StoreError):
+    """A file changed whenever it was read, so that it has no hash."""
+
+
 class StoreFull(StoreError):
     """There was no room to write an artifact."""
 

@@ -20,6 +20,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from llmexp.store.errors import KeepsChanging
 from llmexp.store.files import files_of, walk
 from llmexp.store.machine import cores
 
@@ -103,7 +104,7 @@ class ContentHasher:
 
         Raises:
             FileNotFoundError: a path does not exist or a glob matches nothing.
-            RuntimeError: a file kept changing while it was read.
+            KeepsChanging: a file kept changing while it was read.
         """
         if isinstance(paths, (str, os.PathLike)):
             return self._hash_one(os.fspath(paths))
@@ -178,7 +179,7 @@ def _entry(path: Path, known: list | None) -> tuple[int, int, str]:
         after = path.stat()
         if (before.st_size, before.st_mtime_ns) == (after.st_size, after.st_mtime_ns):
             return after.st_size, after.st_mtime_ns, sha256
-    raise RuntimeError(f"{path} changes while it is read; copy it or stop what writes it")
+    raise KeepsChanging(f"{path} changes while it is read; copy it or stop what writes it")
 
 
 def package_source_hash(module_name: str) -> str:

@@ -116,6 +116,7 @@ def test_a_flag_out_of_range_is_a_mistake(inside, words, told):
         (("last/collect", "a"), "is a corpus, not a model"),
         (("last",), "there is no prompt"),
         (("last", "a", "top_k=3"), "write --top-k 3"),
+        (("last", "seed=1\nimport random" * 400), "there is no room for a completion"),
         (("last", "--file", "nowhere.txt"), "--file nowhere.txt cannot be read"),
         (("last", "the model " * 400), "there is no room for a completion"),
     ],

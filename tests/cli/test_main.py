@@ -57,6 +57,16 @@ def test_a_word_that_is_no_verb_is_told_with_the_nearest_one(llmexp, word, told)
     assert told in said.err
 
 
+def test_a_verb_behind_overrides_is_told_where_it_belongs(llmexp):
+    said = llmexp("model=tiny", "check")
+    assert said.code == 2
+    assert "the verb comes first: llmexp check model=tiny" in said.err
+
+
+def test_what_follows_a_flag_is_its_value_and_no_verb(llmexp):
+    assert "the verb comes first" not in llmexp("model=tiny", "--config-dir", "check").err
+
+
 def test_nothing_but_the_name_shows_the_help_and_trains_nothing(llmexp, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     said = llmexp()

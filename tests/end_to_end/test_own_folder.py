@@ -132,10 +132,22 @@ def test_what_may_not_be_read_is_a_mistake_that_names_it(tmp_path, closed):
     assert artifacts(tmp_path, "corpus") == []
 
 
-def test_outputs_that_may_not_be_written_to_are_a_mistake_before_anything_runs(tmp_path):
+def test_a_file_in_a_folder_that_may_not_be_looked_into_is_not_told_as_missing(tmp_path):
     write(tmp_path, 6)
-    (tmp_path / "closed").mkdir(mode=0o555)
-    words = [*RIGHTS, sys.executable, "-m", "llmexp", *COLLECT, "paths.outputs=closed/outputs"]
+    (tmp_path / "mine").chmod(0)
+    words = [*RIGHTS, sys.executable, "-m", "llmexp", "check", *COLLECT, "data.path=mine/note3.md"]
     done = subprocess.run(words, cwd=tmp_path, env=environment(tmp_path), capture_output=True, text=True)
     assert done.returncode == 2, done.stderr
-    assert f"paths.outputs=closed/outputs: {tmp_path}/closed may not be written to" in done.stderr
+    assert "mine/note3.md may not be read by this user" in done.stderr
+
+
+@pytest.mark.parametrize("sweep", [[], ["-m"]])
+def test_outputs_that_may_not_be_written_to_are_a_mistake_before_anything_runs(tmp_path, sweep):
+    write(tmp_path, 6)
+    (tmp_path / "closed").mkdir(mode=0o555)
+    words = [*RIGHTS, sys.executable, "-m", "llmexp", *sweep, *COLLECT, "paths.outputs=closed/outputs"]
+    done = subprocess.run(words, cwd=tmp_path, env=environment(tmp_path), capture_output=True, text=True)
+    assert done.returncode == 2, done.stderr
+    assert "may not be written to" in done.stderr
+    assert "paths.outputs" in done.stderr
+    assert "closed" in done.stderr
