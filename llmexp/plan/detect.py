@@ -89,12 +89,8 @@ def _cpu() -> HardwareSpec:
     """
     info = _cpu_info()
     flags = set(info.get("flags", "").split())
-    lanes = 8 if "avx2" in flags else 4
-    zen5 = info.get("vendor_id") == "AuthenticAMD" and int(info.get("cpu family", 0)) >= _ZEN5
-    if "avx512f" in flags and (info.get("vendor_id") == "GenuineIntel" or zen5):
-        lanes = 16
     clock = float(info.get("cpu MHz", 0.0)) * 1e6
-    fp32 = cores() * clock * lanes * 2 * _FMA_BOTH or None
+    fp32 = cores() * clock * fp32_lanes(info) * 2 * _FMA_BOTH or None
     faster = 16 if "amx_bf16" in flags else 2 if "avx512_bf16" in flags else 1
     return HardwareSpec(
         kind=DeviceKind.cpu,
@@ -103,6 +99,15 @@ def _cpu() -> HardwareSpec:
         peak_flops_bf16=fp32 and fp32 * faster if multiplies_bf16() else None,
         memory_bytes=memory(),
     )
+
+
+def fp32_lanes(info: dict[str, str]) -> int:
+    """fp32 numbers that one instruction multiplies at full rate; ``info`` has the fields of /proc/cpuinfo."""
+    flags, family = set(info.get("flags", "").split()), info.get("cpu family", "")
+    zen5 = info.get("vendor_id") == "AuthenticAMD" and family.isdecimal() and int(family) >= _ZEN5
+    if "avx512f" in flags and (info.get("vendor_id") == "GenuineIntel" or zen5):
+        return 16
+    return 8 if "avx2" in flags else 4
 
 
 def multiplies_bf16() -> bool:

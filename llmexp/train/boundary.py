@@ -26,6 +26,7 @@ class Boundary:
         self._run, self._task = run, task
         self._last = time.perf_counter()
         self._window_tokens, self._window_seconds = 0, 0.0
+        self._compared = ""  # the held-out figure that says which weights are best, once there is one
 
     def after(self, outcome: Outcome, rate: float | None) -> None:
         """Count the step, log it, and do what is due.
@@ -65,11 +66,9 @@ class Boundary:
         if run.trainer.stop_when is not None and position.best_step is not None:
             stopped = ", stopped early" if position.stopped else ""
             figures["best"] = f"step {position.best_step}, which is kept{stopped}"
-            if run.validate is not None and position.best_val is not None:
-                name, value = ("val loss", position.best_val)
-                if "val reward" in self._task.fields:
-                    name, value = "val reward", -position.best_val
-                figures[name] = value
+            if self._compared and position.best_val is not None:
+                best = position.best_val if self._compared == "val/loss" else -position.best_val
+                figures[self._compared.replace("/", " ")] = best
         self._show(figures)
 
     def _agree(self) -> bool:
@@ -130,10 +129,10 @@ class Boundary:
             own = _held_out(run.model, validate)
         figures: dict[str, float] = run.mesh.from_first(own)
         run.tracker.metrics(figures, position.step)
-        loss = figures["val/loss"] if "val/loss" in figures else -figures["val/reward"]
-        self._show(
-            {name.replace("/", " "): figures[name] for name in ("val/loss", "val/reward") if name in figures}
-        )
+        self._compared = "val/loss" if "val/loss" in figures else "val/reward"
+        figure = figures[self._compared]
+        loss = figure if self._compared == "val/loss" else -figure
+        self._show({self._compared.replace("/", " "): figure})
         if not math.isfinite(loss):
             log.warning("step %d: the held-out loss is %s", position.step, loss)
         if math.isfinite(loss) and (position.best_val is None or loss < position.best_val):

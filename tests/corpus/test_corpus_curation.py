@@ -32,7 +32,7 @@ from llmexp.corpus.curation.config import (
     StepSpec,
     UnicodeSpec,
 )
-from llmexp.corpus.curation.curate import curate
+from llmexp.corpus.curation.curate import _told, curate
 from llmexp.corpus.curation.seen import HashSet
 from llmexp.corpus.curation.steps import Removed
 from llmexp.corpus.faults import BadData
@@ -335,7 +335,7 @@ KILLED = """
 import sys
 from pathlib import Path
 from llmexp.corpus.curation.config import CurationSpec, UnicodeSpec
-from llmexp.corpus.curation.curate import curate
+from llmexp.corpus.curation.curate import _told, curate
 
 def report(*_):
     import multiprocessing
@@ -393,3 +393,12 @@ def test_every_option_of_the_groups_is_sound() -> None:
             spec = option(group, file.stem)
             assert getattr(spec, "path", "") == "???" or not list(spec.check())
             assert file.read_text().startswith("# ")
+
+
+def test_the_commonest_reasons_are_told_and_the_rest_is_counted() -> None:
+    steps = {
+        "one": Counter({"kept": 9, "reason short": 1200, "reason odd": 2}),
+        "two": Counter({"reason double": 30, "reason old": 4, "reason short": 5}),
+    }
+    assert _told(steps) == "1,205 short, 30 double, 4 old, 2 others"
+    assert _told({"one": Counter()}) == ""

@@ -20,7 +20,7 @@ from llmexp.data.config import LoaderSpec
 from llmexp.model.config import ModelSpec, flops_per_token, n_params
 from llmexp.parallel.config import ParallelSpec
 from llmexp.plan.config import DeviceKind, HardwareSpec
-from llmexp.plan.detect import _cpu, detected, known_devices, multiplies_bf16, of_one_rank
+from llmexp.plan.detect import _cpu, detected, fp32_lanes, known_devices, multiplies_bf16, of_one_rank
 from llmexp.plan.estimate import muon_flops, plan
 from llmexp.plan.memory import activation_bytes, adamw_bytes, memory_parts, muon_bytes
 from llmexp.store.machine import control_group_limits
@@ -225,6 +225,21 @@ def test_a_run_that_stays_on_the_cpu_is_planned_for_it():
     assert found == detected(dataclasses.replace(auto, kind=DeviceKind.cpu))
     h100 = known_devices()["h100_sxm"]
     assert of_one_rank(h100, 4, on_cpu=False) == h100
+
+
+@pytest.mark.parametrize(
+    "vendor, family, flags, lanes",
+    [
+        ("AuthenticAMD", "26", "avx2 avx512f", 16),
+        ("AuthenticAMD", "25", "avx2 avx512f", 8),
+        ("GenuineIntel", "6", "avx2 avx512f", 16),
+        ("GenuineIntel", "6", "avx2", 8),
+        ("AuthenticAMD", "unknown", "avx2 avx512f", 8),
+        ("", "", "", 4),
+    ],
+)
+def test_a_cpu_multiplies_as_many_numbers_at_once_as_its_kind_does(vendor, family, flags, lanes):
+    assert fp32_lanes({"vendor_id": vendor, "cpu family": family, "flags": flags}) == lanes
 
 
 def test_ranks_on_a_cpu_share_its_memory():

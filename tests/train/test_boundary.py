@@ -6,7 +6,7 @@ import pytest
 import tiny_training as tiny
 import torch
 
-from llmexp.track.progress import Interrupted
+from llmexp.track.progress import Interrupted, Progress
 from llmexp.train.config import StopWhen
 from llmexp.train.run import Compute
 from llmexp.train.state import weights_hash
@@ -70,6 +70,18 @@ def test_a_held_out_loss_that_keeps_rising_ends_the_run_with_the_best_weights(tm
     assert result.weights_hash == weights_hash(model) == figures.hashes[1]
     again = tiny.train(tmp_path, model=tiny.model(seed=3), validate=figures, trainer=stopping)
     assert again.weights_hash == result.weights_hash
+
+
+@pytest.mark.parametrize("name, sign", [("val/loss", 1), ("val/reward", -1)])
+def test_a_training_ends_by_telling_its_best_step_and_figure(tmp_path, capsys, name, sign):
+    losses = iter([3.0, 2.0, 2.5, 2.4])
+    stopping = tiny.trainer(val_every=2, stop_when=StopWhen.val_loss_rises, patience=2)
+    tiny.train(
+        tmp_path, validate=lambda _: {name: sign * next(losses)}, trainer=stopping, progress=Progress()
+    )
+    last = capsys.readouterr().err.strip().splitlines()[-1]
+    assert "best step 4, which is kept, stopped early" in last
+    assert f"{name.replace('/', ' ')} {sign * 2.0:.3f}" in last
 
 
 def test_a_held_out_loss_that_is_no_number_is_never_the_best(tmp_path):
