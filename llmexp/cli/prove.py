@@ -88,8 +88,9 @@ def _what(given: argparse.Namespace) -> str:
     """The proof that is asked for: the first word."""
     word = given.overrides[0] if given.overrides else ""
     if word not in PROOFS:
-        said = f"'{word}' is no proof. {nearest(word, PROOFS)}" if word else "say what to prove."
-        raise UserError(f"{said} There are {choices(PROOFS)}: llmexp prove resume OVERRIDES".strip())
+        said = f"'{word}' is no proof." if word else "say what to prove."
+        there = f"There are {choices(PROOFS)}: llmexp prove resume OVERRIDES"
+        raise UserError(" ".join(filter(None, (said, nearest(word, PROOFS), there))))
     return word
 
 

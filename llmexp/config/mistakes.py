@@ -66,9 +66,14 @@ def render(mistakes: list[Mistake]) -> str:
     count = len(mistakes)
     lines = [f"{count} mistake{'s' if count != 1 else ''} in this configuration:"]
     for mistake in mistakes:
-        lines.append(f"\n  {mistake.path or '(command line)'}: {mistake.problem}")
+        lines.append(f"\n  {mistake.path or _nowhere(mistake)}: {mistake.problem}")
         if mistake.source:
             lines.append(f"      from: {mistake.source}")
         if mistake.remedy:
             lines.append(f"      fix:  {mistake.remedy}")
     return "\n".join(lines)
+
+
+def _nowhere(mistake: Mistake) -> str:
+    """What stands where a config path would, of a line or a file that could not be read at all."""
+    return "(command line)" if mistake.source.startswith("override") else "(configuration)"

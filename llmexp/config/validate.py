@@ -70,6 +70,8 @@ class Materialise:
                 known = {leaf for _, _, leaf in leaves(node._get_root())}
                 named = [target for target in _targets(path, str(raw)) if target not in known]
                 remedy = nearest_key(named[0], known) if named else remedy
+            elif "Recursive" in why:
+                remedy = "these values name each other: write one of them out"
             self.wrong(path, f"{raw} cannot be resolved: {why}", remedy or "name a key that exists")
             return None
         if isinstance(value, DictConfig):

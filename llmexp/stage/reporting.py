@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import sys
 from pathlib import Path
@@ -88,7 +89,7 @@ def next_commands(run_dir: Path, outputs: Path, tracking_uri: str | None) -> lis
 def _typed(command: str, outputs: Path) -> str:
     """The command as it works in this shell: outputs may lie elsewhere, and the venv may not be active."""
     if outputs != Path("outputs") and command.startswith(("llmexp chat", "llmexp report")):
-        command = f"{command} --outputs {outputs}"
+        command = f"{command} --outputs {shlex.quote(str(outputs))}"
     if command.startswith(("llmexp ", "mlflow ")) and shutil.which(command.split()[0]) is None:
         command = f"{os.path.relpath(Path(sys.executable).parent)}/{command}"
     return command

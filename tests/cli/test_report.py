@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 from pathlib import Path
+
+from llmexp.stage.reporting import _typed
 
 
 def test_the_report_of_the_last_run_is_written_and_its_path_printed(world, look):
@@ -56,3 +59,8 @@ def test_a_report_whose_artifacts_are_gone_is_left_as_it_is(trained, llmexp, tmp
 
 def test_without_runs_it_is_a_mistake(look):
     assert look("report").code == 2
+
+
+def test_a_command_to_copy_quotes_the_folder_of_outputs():
+    command = _typed("llmexp chat 18375e", Path("my outputs"))
+    assert shlex.split(command)[-2:] == ["--outputs", "my outputs"]

@@ -347,6 +347,15 @@ WRONG = [
         "'stages.pretrain.model.n_head' not found",
         "Did you mean 'stages.pretrain.model.n_heads'?",
     ),
+    Wrong(
+        "bad interpolation",
+        "model",
+        ("model.n_layers=${model.n_heads}", "model.n_heads=${model.n_layers}"),
+        (
+            Told("pretrain.model.n_layers", "Recursive", "override model.n_layers=", "name each other"),
+            Told("pretrain.model.n_heads", "Recursive", "override model.n_heads=", "name each other"),
+        ),
+    ),
     line(
         "bad interpolation",
         "tracking",
